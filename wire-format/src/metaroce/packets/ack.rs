@@ -1,0 +1,65 @@
+//! ACK: what has arrived on a path, when nothing is missing before the highest arrival.
+
+use super::{PacketBody, check_unpadded, end, rule};
+use crate::Error;
+use crate::metaroce::field::{Visitor, Writer};
+use crate::metaroce::headers::{AckHeader, Cbh};
+
+/// Flags of an acknowledgment. Unknown bits are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct AckFlags(pub u16);
+
+impl AckFlags {
+    /// The timestamp echo holds a sample.
+    pub const ECHO_VALID: Self = Self(0x8000);
+    /// A duplicate has arrived since the last acknowledgment.
+    pub const DUPLICATE_SEEN: Self = Self(0x4000);
+    /// A packet outside the window has arrived since the last acknowledgment.
+    pub const OUT_OF_WINDOW_SEEN: Self = Self(0x2000);
+    /// Bits that are zero in this version.
+    pub const RESERVED: Self = Self(0x1fff);
+
+    /// Whether any bit of `other` is set.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// An ACK packet. The base header's PSN is the highest with none missing up to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ack {
+    /// Counters, echo, hint and credit.
+    pub header: AckHeader,
+}
+
+pub(super) fn check(cbh: &Cbh, header: &AckHeader) -> Result<(), Error> {
+    check_unpadded(cbh)?;
+    let reserved = AckFlags(header.ack_flags).has(AckFlags::RESERVED);
+    rule(
+        !reserved,
+        AckHeader::LAYER,
+        "ack_flags",
+        u64::from(header.ack_flags),
+        "reserved flags are zero",
+    )
+}
+
+impl<'a> PacketBody<'a> for Ack {
+    fn read_body(input: &'a [u8], _: &Cbh) -> Result<Self, Error> {
+        let (header, rest) = AckHeader::read(input, Cbh::LEN)?;
+        end(rest, AckHeader::LAYER, Cbh::LEN + AckHeader::LEN)?;
+        Ok(Self { header })
+    }
+    fn check(&self, cbh: &Cbh) -> Result<(), Error> {
+        check(cbh, &self.header)
+    }
+    fn put_body(&self, out: &mut Writer<'_>) {
+        self.header.put(out);
+    }
+    fn visit_body(&self, f: &mut Visitor<'_>) {
+        self.header.visit(f);
+    }
+    fn body_len(&self) -> usize {
+        AckHeader::LEN
+    }
+}

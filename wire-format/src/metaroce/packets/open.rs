@@ -1,0 +1,34 @@
+//! OPEN: the first packet of a connection, padded to the size of its answer.
+
+use super::{check_control, fixed_body, rule};
+use crate::metaroce::field::header;
+use crate::metaroce::headers::{Cbh, Params};
+
+header! {
+    /// An OPEN packet.
+    pub struct Open, "OPEN" {
+        /// What the opener asks for.
+        params: Params,
+        /// Zero bytes, so that an ACCEPT is no larger than what drew it.
+        padding: [u8; 32],
+    }
+}
+
+fixed_body!(Open, |body, cbh| {
+    check_control(cbh)?;
+    rule(
+        cbh.dcid.value() == 0,
+        Cbh::LAYER,
+        "dcid",
+        u64::from(cbh.dcid.value()),
+        "an OPEN knows no connection id",
+    )?;
+    rule(
+        body.padding == [0; 32],
+        Open::LAYER,
+        "padding",
+        1,
+        "padding is zero",
+    )?;
+    body.params.check_reserved()?;
+});

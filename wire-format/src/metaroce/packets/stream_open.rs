@@ -1,0 +1,35 @@
+//! STREAM_OPEN: opens a stream in both directions.
+
+use super::{check_control, fixed_body};
+use crate::metaroce::field::{U24, header};
+use crate::serial::{Msn, Rqsn};
+
+header! {
+    /// A STREAM_OPEN packet.
+    pub struct StreamOpen, "STREAM_OPEN" {
+        /// The stream.
+        stream: u16,
+        /// 0 ok, 1 no resource, 2 in use.
+        status: u16,
+        /// Reserved.
+        rsvd_a: u8 = 0,
+        /// First message number, both directions.
+        first_msn: Msn,
+        /// First receive number, both directions.
+        first_rqsn: Rqsn,
+        /// First receive that the sender of this packet has not posted.
+        rq_limit: Rqsn,
+        /// Reserved.
+        rsvd_b: u8 = 0,
+        /// Queue pair of the sender of this packet.
+        src_qpn: U24,
+        /// Reserved.
+        rsvd_c: u8 = 0,
+        /// Queue pair of its receiver, 0 where not known.
+        dst_qpn: U24,
+    }
+}
+
+fixed_body!(StreamOpen, |body, cbh| {
+    check_control(cbh)?;
+});
