@@ -135,6 +135,23 @@ impl RunResult {
         Ok(result)
     }
 
+    /// The verdict on the run: the strongest over clauses and tests.
+    ///
+    /// Tests count besides clauses, because a test that could not be carried out may have left its clauses to others. A run
+    /// without tests, without clauses or with every clause excluded judged nothing, which is an error.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let strongest = |verdicts: &mut dyn Iterator<Item = Verdict>| {
+            verdicts.fold(Verdict::NotApplicable, Verdict::combine)
+        };
+        let clauses = strongest(&mut self.clauses.iter().map(|clause| clause.verdict));
+        let tests = strongest(&mut self.tests.iter().map(|test| test.verdict));
+        if clauses == Verdict::NotApplicable || tests == Verdict::NotApplicable {
+            return Verdict::Error;
+        }
+        clauses.combine(tests)
+    }
+
     /// Counts the verdicts over clauses and tests.
     #[must_use]
     pub fn summarise(&self) -> Summary {
@@ -201,6 +218,7 @@ impl TestResult {
 impl Finding {
     /// The finding with the verdict that its evidence and the conduct of its test bear. Settling twice changes nothing.
     pub(crate) fn settled(mut self, conduct: Conduct, test_reason: Option<&str>) -> Self {
+        self.reason = self.reason.filter(|reason| !reason.is_empty());
         match self.verdict {
             Verdict::Pass if self.violation_count() > 0 => self.verdict = Verdict::Fail,
             Verdict::Pass if self.exercised == 0 => {
@@ -217,11 +235,14 @@ impl Finding {
             }
             _ => {}
         }
+        let uncharged = match self.violation_count() {
+            0 => String::new(),
+            1 => ", 1 violation is not charged".to_owned(),
+            count => format!(", {count} violations are not charged"),
+        };
         let because = |what: &str| {
-            Some(format!(
-                "{what}: {}",
-                test_reason.unwrap_or("no reason was given")
-            ))
+            let why = test_reason.unwrap_or("no reason was given");
+            Some(format!("{what}{uncharged}: {why}"))
         };
         match conduct {
             // A fault of the harness may also be why a clause was not met, so even empty findings become errors.

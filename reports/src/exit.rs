@@ -13,23 +13,11 @@ pub const INCONCLUSIVE: u8 = 3;
 /// The harness is at fault, or nothing was selected, or nothing was left to judge.
 pub const HARNESS: u8 = 4;
 
-/// The exit code that a result asks for, the strongest verdict over clauses and tests deciding.
-///
-/// Tests count besides clauses, because a test that could not be carried out may have left its clauses to others. A run
-/// without tests, without clauses or with every clause excluded judged nothing: [`HARNESS`].
+/// The exit code that a result asks for, by [`RunResult::verdict`]: a harness error hides a failure, a failure what is
+/// inconclusive. A run that judged nothing is [`HARNESS`].
 #[must_use]
 pub fn exit_code(result: &RunResult) -> u8 {
-    let clauses = result.clauses.iter().map(|clause| clause.verdict);
-    let tests = result.tests.iter().map(|test| test.verdict);
-    let strongest = clauses
-        .clone()
-        .chain(tests)
-        .fold(Verdict::NotApplicable, Verdict::combine);
-    let judged = clauses.fold(Verdict::NotApplicable, Verdict::combine) != Verdict::NotApplicable;
-    if !judged || result.tests.is_empty() {
-        return HARNESS;
-    }
-    match strongest {
+    match result.verdict() {
         Verdict::Error | Verdict::NotApplicable => HARNESS,
         Verdict::Fail => FAIL,
         Verdict::Inconclusive => INCONCLUSIVE,

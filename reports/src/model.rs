@@ -162,6 +162,17 @@ pub enum Side {
     Peer,
 }
 
+impl Side {
+    /// The word for people, the same as in JSON.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Iut => "iut",
+            Self::Peer => "peer",
+        }
+    }
+}
+
 /// What one test found out about one clause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
