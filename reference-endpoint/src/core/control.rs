@@ -1,0 +1,96 @@
+//! Control: requests that are repeated until they are answered.
+
+/// Pause before the first repetition, ns; it doubles (CONN-023).
+const FIRST_PAUSE: u64 = 50_000_000;
+/// Repetitions of a request, at most (CONN-024).
+const MOST_REPETITIONS: u32 = 7;
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Open,
+    Confirm,
+    StreamOpen(u16),
+    Close,
+    Credit(u16),
+}
+
+/// A request without an answer so far.
+pub(super) struct Request {
+    pub id: u32,
+    pub purpose: Purpose,
+    pub bytes: Vec<u8>,
+    due: u64,
+    pause: u64,
+    repetitions: u32,
+}
+
+/// The requests of a connection.
+#[derive(Default)]
+pub(super) struct Requests {
+    open: Vec<Request>,
+}
+
+/// What the timer of a request asks for.
+pub(super) enum Turn {
+    Repeat(Vec<u8>),
+    GiveUp(Purpose),
+}
+
+impl Requests {
+    pub(super) fn add(&mut self, now: u64, id: u32, purpose: Purpose, bytes: Vec<u8>) {
+        self.open.push(Request {
+            id,
+            purpose,
+            bytes,
+            due: now + FIRST_PAUSE,
+            pause: FIRST_PAUSE,
+            repetitions: 0,
+        });
+    }
+
+    /// Takes the request that an answer with `id` belongs to, if it is of that kind.
+    pub(super) fn answered(&mut self, id: u32, is: impl Fn(Purpose) -> bool) -> Option<Request> {
+        let index = self
+            .open
+            .iter()
+            .position(|request| request.id == id && is(request.purpose))?;
+        Some(self.open.swap_remove(index))
+    }
+
+    pub(super) fn has(&self, purpose: Purpose) -> bool {
+        self.open.iter().any(|request| request.purpose == purpose)
+    }
+
+    /// Drops the requests that nobody needs an answer to any more.
+    pub(super) fn cancel(&mut self, is: impl Fn(Purpose) -> bool) {
+        self.open.retain(|request| !is(request.purpose));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.open.iter().map(|request| request.due).min()
+    }
+
+    pub(super) fn on_timer(&mut self, now: u64) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        self.open.retain_mut(|request| {
+            if now < request.due {
+                return true;
+            }
+            if request.repetitions == MOST_REPETITIONS {
+                turns.push(Turn::GiveUp(request.purpose));
+                return false;
+            }
+            request.repetitions += 1;
+            request.pause *= 2;
+            request.due = now + request.pause;
+            turns.push(Turn::Repeat(request.bytes.clone()));
+            true
+        });
+        turns
+    }
+}

@@ -1,0 +1,150 @@
+//! The receiving end of one path: what has arrived, and which acknowledgment is due.
+
+use metaroce_wire::metaroce::Sack;
+use metaroce_wire::serial::Psn;
+
+use super::config::Ecn;
+
+/// Packets past the cumulative PSN that can be told apart.
+const WINDOW: usize = 256;
+/// Data packets after which an acknowledgment is due (REL-016).
+const ACK_EVERY: u32 = 8;
+/// Payload bytes after which an acknowledgment is due.
+const ACK_EVERY_BYTES: usize = 16 << 10;
+
+/// What a PSN is to the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    New,
+    Duplicate,
+    OutOfWindow,
+}
+
+/// The latest arrival, which the next acknowledgment answers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trigger {
+    pub timestamp: u32,
+    pub arrived: u64,
+    pub stream: u16,
+    pub rtx: bool,
+}
+
+/// One path of the peer's sending direction.
+pub(super) struct RxPath {
+    pub cum: Psn,
+    /// By PSN modulo 256; only those within the window past `cum` mean anything.
+    seen: [bool; WINDOW],
+    highest: Psn,
+    pub ce: u32,
+    pub ect: u32,
+    last_was_ce: bool,
+    pub trigger: Option<Trigger>,
+    pub ack_now: bool,
+    pub ack_due: Option<u64>,
+    since_ack: u32,
+    bytes_since_ack: usize,
+    pub duplicate_seen: bool,
+    pub out_of_window_seen: bool,
+}
+
+impl RxPath {
+    pub(super) fn new(isn: Psn) -> Self {
+        Self {
+            cum: isn.sub(1),
+            seen: [false; WINDOW],
+            highest: isn.sub(1),
+            ce: 0,
+            ect: 0,
+            last_was_ce: false,
+            trigger: None,
+            ack_now: false,
+            ack_due: None,
+            since_ack: 0,
+            bytes_since_ack: 0,
+            duplicate_seen: false,
+            out_of_window_seen: false,
+        }
+    }
+
+    pub(super) fn classify(&self, psn: Psn) -> Arrival {
+        if psn.precedes_or_is(self.cum) {
+            return Arrival::Duplicate;
+        }
+        let ahead = psn.distance_from(self.cum) as usize;
+        match ahead {
+            1..=WINDOW if self.seen[slot(psn)] => Arrival::Duplicate,
+            1..=WINDOW => Arrival::New,
+            _ => Arrival::OutOfWindow,
+        }
+    }
+
+    /// Notes a first arrival that has been placed.
+    pub(super) fn take(&mut self, psn: Psn, ecn: Ecn, payload: usize, at_once: bool) {
+        // It opens a gap when it lies past the highest arrival and not right behind it.
+        let opens_gap = self.highest.precedes(psn) && psn != self.highest.add(1);
+        if self.highest.precedes(psn) {
+            self.highest = psn;
+        }
+        self.seen[slot(psn)] = true;
+        while self.seen[slot(self.cum.add(1))] {
+            self.cum = self.cum.add(1);
+            self.seen[slot(self.cum)] = false;
+        }
+        match ecn {
+            Ecn::Ce => self.ce = self.ce.wrapping_add(1),
+            Ecn::Ect0 | Ecn::Ect1 => self.ect = self.ect.wrapping_add(1),
+            Ecn::NotEct => {}
+        }
+        let ce_changed = (ecn == Ecn::Ce) != self.last_was_ce;
+        self.last_was_ce = ecn == Ecn::Ce;
+        self.since_ack += 1;
+        self.bytes_since_ack += payload;
+        let many = self.since_ack >= ACK_EVERY || self.bytes_since_ack >= ACK_EVERY_BYTES;
+        self.ack_now |= at_once || opens_gap || ce_changed || many;
+    }
+
+    pub(super) fn sack(&self) -> Sack {
+        let mut sack = Sack::EMPTY;
+        for i in 0..Sack::BITS {
+            if self.seen[slot(self.cum.add(1 + i))] {
+                sack.set(i);
+            }
+        }
+        sack
+    }
+
+    /// Forgets what the acknowledgment just made has told.
+    pub(super) fn acknowledged(&mut self) {
+        self.ack_now = false;
+        self.ack_due = None;
+        self.since_ack = 0;
+        self.bytes_since_ack = 0;
+        self.duplicate_seen = false;
+        self.out_of_window_seen = false;
+    }
+}
+
+fn slot(psn: Psn) -> usize {
+    psn.value() as usize % WINDOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_edges() {
+        let mut path = RxPath::new(Psn::new(0));
+        assert_eq!(path.classify(Psn::new(255)), Arrival::New);
+        assert_eq!(path.classify(Psn::new(256)), Arrival::OutOfWindow);
+        assert_eq!(path.classify(Psn::new(0xffff_ffff)), Arrival::Duplicate);
+        path.take(Psn::new(255), Ecn::Ect0, 1, false);
+        assert!(path.ack_now, "a gap is acknowledged at once");
+        assert_eq!(path.classify(Psn::new(255)), Arrival::Duplicate);
+        assert_eq!(path.sack().highest(), Some(255));
+        (0..255).for_each(|psn| path.take(Psn::new(psn), Ecn::Ect0, 1, false));
+        assert_eq!(path.cum, Psn::new(255));
+        assert!(path.sack().is_empty());
+        assert_eq!((path.ce, path.ect), (0, 256));
+    }
+}
