@@ -1,1 +1,78 @@
-//! Placeholder.
+//! The specification of the open profile of MetaRoCE as data: numbered clauses out of the chapters, and the wire
+//! tables.
+//!
+//! The chapters and tables are embedded when the crate is built. Nothing here reads a file, a clock or the network.
+
+mod clause;
+mod digest;
+mod lock;
+mod parse;
+mod table;
+
+pub use clause::{Clause, Level, Observability, Role, Source};
+pub use digest::digest;
+pub use lock::lock;
+pub use parse::{Defect, Error, clauses, parse_chapter};
+pub use table::{
+    CodeSpace, CodeSpaceKind, Entry, FieldSpec, Table, TableError, codes, parse_codes, parse_table,
+    tables, validate_set,
+};
+
+macro_rules! chapter {
+    ($name:literal, $prefix:literal) => {
+        ($name, $prefix, include_str!(concat!("../chapters/", $name)))
+    };
+}
+macro_rules! table {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../tables/", $name)))
+    };
+}
+
+/// Version of this text, clauses and tables.
+pub const VERSION: &str = "0.1.0";
+
+/// Name of the profile that the text describes, as results and adapters quote it.
+pub const PROFILE: &str = "metaroce-open 0.1";
+
+/// The highest number of the published statements, P1 to P14, that a clause can rest on.
+pub const STATEMENTS: u8 = 14;
+
+/// The chapters in reading order: file name, prefix of the ids, text.
+pub const CHAPTERS: &[(&str, &str, &str)] = &[
+    chapter!("01-conventions.md", "CONV"),
+    chapter!("02-packets.md", "PKT"),
+    chapter!("03-connections.md", "CONN"),
+    chapter!("04-streams.md", "STRM"),
+    chapter!("05-paths.md", "PATH"),
+    chapter!("06-reliability.md", "REL"),
+    chapter!("07-ecn.md", "ECN"),
+];
+
+/// The wire tables: file name and text. The code points are apart, in [`CODES`].
+pub const TABLES: &[(&str, &str)] = &[
+    table!("cbh.yaml"),
+    table!("msgh.yaml"),
+    table!("tagh.yaml"),
+    table!("params.yaml"),
+    table!("send.yaml"),
+    table!("write.yaml"),
+    table!("ack.yaml"),
+    table!("ack_sack.yaml"),
+    table!("nak.yaml"),
+    table!("open.yaml"),
+    table!("accept.yaml"),
+    table!("reject.yaml"),
+    table!("confirm.yaml"),
+    table!("confirm_ack.yaml"),
+    table!("close.yaml"),
+    table!("close_ack.yaml"),
+    table!("path_probe.yaml"),
+    table!("path_probe_ack.yaml"),
+    table!("rq_credit.yaml"),
+    table!("stream_open.yaml"),
+    table!("stream_open_ack.yaml"),
+];
+
+/// The table of code points: file name and text.
+pub const CODES: (&str, &str) = table!("codes.yaml");
