@@ -1,0 +1,19 @@
+//! The adapter: the endpoint as a party that a harness drives by lines of JSON.
+//!
+//! [`Session`] is the adapter without I/O. The form of the lines is described by `schema/adapter.schema.json`.
+
+mod messages;
+mod session;
+#[cfg(feature = "udp")]
+mod stdio;
+
+pub use session::Session;
+#[cfg(feature = "udp")]
+pub use stdio::{Options, RunError, run_stdio};
+
+/// Version of the adapter protocol.
+pub const PROTOCOL: u32 = 1;
+/// Name that the endpoint gives itself.
+pub const NAME: &str = "metaroce-endpoint";
+/// Profile of the protocol that it implements.
+pub const PROFILE: &str = "metaroce-open 0.1";
