@@ -6,10 +6,12 @@
 //! state, poll in this order: transmit until none, then event until none, then timeout once. All times are nanoseconds
 //! on one clock that never goes backwards.
 
+mod closing;
 mod config;
 mod connection;
 mod control;
 mod counters;
+mod credit;
 mod emit;
 mod endpoint;
 mod event;
@@ -18,6 +20,7 @@ mod memory;
 mod receive;
 mod rx_path;
 mod send;
+mod setup;
 mod stream;
 mod tx_path;
 

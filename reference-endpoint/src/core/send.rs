@@ -2,20 +2,17 @@
 
 use metaroce_wire::metaroce::{
     AckFlags, AckHeader, Body, Cbh, Flags, MFlags, Msgh, Nak, NakCode, Opcode, PathProbe,
-    PathProbeAck, RqCredit, Sack, Send, Tagh, Write,
+    PathProbeAck, Sack, Send, Tagh, Write,
 };
-use metaroce_wire::serial::{Psn, Rqsn};
+use metaroce_wire::serial::Psn;
 
 use super::config::{Ecn, Transmit};
 use super::connection::{Connection, Shared, State};
-use super::control::Purpose;
+use super::credit::CREDIT_PAUSE;
 use super::emit::{emit, emit_into};
 use super::event::{Event, Status, WorkKind};
 use super::stream::TxMessage;
 use super::tx_path::{Due, Sent};
-
-/// Pause between two requests for credit, ns.
-const CREDIT_PAUSE: u64 = 50_000_000;
 
 impl Connection {
     /// The next datagram to send.
@@ -134,48 +131,6 @@ impl Connection {
             self.ask_credit(now, id);
         }
         found.map(|(_, id)| id)
-    }
-
-    fn ask_credit(&mut self, now: u64, id: u16) {
-        if self.requests.has(Purpose::Credit(id)) {
-            return;
-        }
-        if let Some(stream) = self.streams.get_mut(&id) {
-            stream.asked_at = Some(now);
-        }
-        let ask = RqCredit {
-            stream: id,
-            kind: 0,
-            rsvd_a: 0,
-            rq_limit: Rqsn::new(0),
-            rsvd_b: 0,
-        };
-        self.request(
-            now,
-            Purpose::Credit(id),
-            Opcode::RQ_CREDIT,
-            Body::RqCredit(ask),
-        );
-    }
-
-    /// When a stream without credit asks again.
-    pub(super) fn credit_deadline(&self) -> Option<u64> {
-        // Without room nothing could be sent whatever the credit, and an acknowledgment wakes the connection anyway.
-        if !self.tx.iter().any(super::tx_path::TxPath::has_room) {
-            return None;
-        }
-        let waiting = self.streams.values().filter(|stream| {
-            stream
-                .queue
-                .iter()
-                .find(|m| m.sent < m.packets)
-                .is_some_and(|message| !stream.has_credit(message))
-        });
-        let asked = waiting.filter(|stream| !self.requests.has(Purpose::Credit(stream.id)));
-        asked
-            .filter_map(|stream| stream.asked_at)
-            .map(|asked| asked + CREDIT_PAUSE)
-            .min()
     }
 
     fn emit_data(

@@ -1,0 +1,211 @@
+//! The end of a connection: in order, or by a failure.
+
+use metaroce_wire::metaroce::{Body, Close, CloseAck, Opcode};
+use metaroce_wire::serial::{Msn, Psn};
+
+use super::config::Misuse;
+use super::connection::{Connection, Shared, State};
+use super::control::Purpose;
+use super::event::{Event, Status, WorkKind};
+
+/// Reason of CLOSE: an error.
+const ERROR: u16 = 1;
+/// How long a closed connection still answers, ns: three times the largest retransmission timeout, so that the peer's
+/// repetitions of CLOSE find somebody.
+const LINGER: u64 = 3 * super::tx_path::MOST_RTO;
+
+impl Connection {
+    pub(super) fn close(&mut self, now: u64) -> Result<(), Misuse> {
+        match self.state {
+            State::Established | State::Connected => {
+                self.state = State::Closing;
+                self.advance_close(now);
+                Ok(())
+            }
+            State::Closing => Ok(()),
+            _ => Err(Misuse::Closing),
+        }
+    }
+
+    /// Sends CLOSE once all work is done.
+    pub(super) fn advance_close(&mut self, now: u64) {
+        let idle = self.streams.values().all(|stream| stream.queue.is_empty());
+        if self.state == State::Closing && idle && !self.close_sent && !self.peer_closed {
+            self.close_sent = true;
+            self.request(
+                now,
+                Purpose::Close,
+                Opcode::CLOSE,
+                Body::Close(Close {
+                    reason: self.reason,
+                    rsvd: 0,
+                }),
+            );
+        }
+    }
+
+    pub(super) fn on_close(&mut self, now: u64, id: Psn, close: &Close, shared: &mut Shared<'_>) {
+        if matches!(self.state, State::Opening | State::Confirming) {
+            return;
+        }
+        let answer = CloseAck {
+            reason: close.reason,
+            rsvd: 0,
+        };
+        self.respond(now, Opcode::CLOSE_ACK, id, Body::CloseAck(answer));
+        if !self.peer_closed {
+            self.peer_closed = true;
+            self.reason = close.reason;
+            self.drop_unstarted(shared);
+        }
+        self.settle(now, shared);
+    }
+
+    pub(super) fn on_close_ack(&mut self, now: u64, id: Psn, shared: &mut Shared<'_>) {
+        if self
+            .requests
+            .answered(id.value(), |p| p == Purpose::Close)
+            .is_some()
+        {
+            self.close_answered = true;
+            self.settle(now, shared);
+        }
+    }
+
+    /// Ends the connection once either side has closed it and no work is under way.
+    pub(super) fn settle(&mut self, now: u64, shared: &mut Shared<'_>) {
+        self.advance_close(now);
+        let idle = self.streams.values().all(|stream| stream.queue.is_empty());
+        if self.state != State::Closed && idle && (self.peer_closed || self.close_answered) {
+            self.finish(now, shared);
+            shared.events.push_back(Event::Closed {
+                conn: self.handle,
+                reason: self.reason,
+            });
+        }
+    }
+
+    fn finish(&mut self, now: u64, shared: &mut Shared<'_>) {
+        self.state = State::Closed;
+        self.linger_until = Some(now + LINGER);
+        self.requests.cancel(|purpose| purpose != Purpose::Close);
+        self.flush(None, shared);
+    }
+
+    /// Ends the connection with an error: the work that `cause` names gets `status`, the rest is flushed in order.
+    pub(super) fn fail_work(
+        &mut self,
+        now: u64,
+        (status, message): (Status, &str),
+        cause: Option<(u16, Msn)>,
+        shared: &mut Shared<'_>,
+    ) {
+        if self.state == State::Closed {
+            return;
+        }
+        let connected = !self.tx.is_empty();
+        self.requests.clear();
+        let cause = cause.or_else(|| self.oldest_work());
+        self.flush(cause.map(|(stream, msn)| (stream, msn, status)), shared);
+        let message = message.to_owned();
+        shared.events.push_back(Event::Failed {
+            conn: self.handle,
+            status,
+            message,
+        });
+        self.reason = ERROR;
+        if connected && !self.close_sent {
+            self.close_sent = true;
+            self.request(
+                now,
+                Purpose::Close,
+                Opcode::CLOSE,
+                Body::Close(Close {
+                    reason: ERROR,
+                    rsvd: 0,
+                }),
+            );
+        }
+        self.finish(now, shared);
+    }
+
+    pub(super) fn fail(
+        &mut self,
+        now: u64,
+        status: Status,
+        message: &str,
+        shared: &mut Shared<'_>,
+    ) {
+        self.fail_work(now, (status, message), None, shared);
+    }
+
+    fn oldest_work(&self) -> Option<(u16, Msn)> {
+        let fronts = self
+            .streams
+            .values()
+            .filter_map(|stream| Some((stream.id, stream.queue.front()?)));
+        fronts
+            .min_by_key(|(_, message)| message.order)
+            .map(|(stream, message)| (stream, message.msn))
+    }
+
+    /// Completes all work and all receives in the order in which they were posted.
+    fn flush(&mut self, cause: Option<(u16, Msn, Status)>, shared: &mut Shared<'_>) {
+        let mut ended = Vec::new();
+        for stream in self.streams.values_mut() {
+            for message in stream.queue.drain(..) {
+                let is_cause = cause.filter(|(id, msn, _)| *id == stream.id && *msn == message.msn);
+                let status = is_cause.map_or(Status::WrFlushErr, |(_, _, status)| status);
+                ended.push((
+                    message.order,
+                    stream.id,
+                    message.wr_id,
+                    message.kind,
+                    status,
+                ));
+            }
+            for receive in stream.take_receives() {
+                ended.push((
+                    receive.order,
+                    stream.id,
+                    receive.wr_id,
+                    WorkKind::Recv,
+                    Status::WrFlushErr,
+                ));
+            }
+        }
+        ended.sort_by_key(|(order, ..)| *order);
+        for (_, stream, wr_id, kind, status) in ended {
+            let conn = self.handle;
+            shared.events.push_back(Event::Completion {
+                conn,
+                stream,
+                wr_id,
+                kind,
+                status,
+                byte_len: 0,
+            });
+        }
+    }
+
+    /// After a CLOSE of the peer no message is begun any more.
+    fn drop_unstarted(&mut self, shared: &mut Shared<'_>) {
+        for stream in self.streams.values_mut() {
+            let started = stream
+                .queue
+                .iter()
+                .take_while(|message| message.sent > 0)
+                .count();
+            for message in stream.queue.drain(started..) {
+                shared.events.push_back(Event::Completion {
+                    conn: self.handle,
+                    stream: stream.id,
+                    wr_id: message.wr_id,
+                    kind: message.kind,
+                    status: Status::WrFlushErr,
+                    byte_len: 0,
+                });
+            }
+        }
+    }
+}
