@@ -205,19 +205,16 @@ impl Connection {
             shared.counters.bad_acks += 1;
             return;
         };
-        let echo =
-            (header.ack_flags & AckFlags::ECHO_VALID.0 != 0).then_some(header.timestamp_echo);
-        let Some(newly) = tx.on_report(now, cbh.psn, sack, echo) else {
+        let follows = Some(header.timestamp_echo)
+            .filter(|_| header.ack_flags & AckFlags::ECHO_VALID.0 != 0)
+            .and_then(|echo| tx.transmission(echo));
+        let Some(newly) = tx.on_report(now, cbh.psn, sack, follows) else {
             shared.counters.bad_acks += 1;
             return;
         };
         tx.on_ce_count(now, header.ce_count);
-        if let Some(echo) = echo.filter(|_| header.ack_delay != u16::MAX) {
-            let round = (now as u32).wrapping_sub(echo);
-            // A timestamp can be ahead of the clock by as many ticks as packets were sent in one.
-            if round < u32::MAX / 2 {
-                tx.on_rtt(u64::from(round).saturating_sub(u64::from(header.ack_delay) * 64));
-            }
+        if let Some(follows) = follows.filter(|_| header.ack_delay != u16::MAX) {
+            tx.on_answer(now, follows, u64::from(header.ack_delay) * 64);
         }
         if let Some(stream) = self.streams.get_mut(&header.stream) {
             stream.on_credit(header.rq_limit);
@@ -237,8 +234,14 @@ impl Connection {
             .tx
             .get_mut(usize::from(cbh.path))
             .filter(|_| cbh.epoch == 0);
-        match tx.and_then(|tx| tx.on_report(now, ack.cum_psn, &ack.sack, Some(ack.timestamp_echo)))
-        {
+        let report = tx.and_then(|tx| {
+            // Without the probe that it answers, nothing can be concluded from what it lacks.
+            let follows = tx.transmission(ack.timestamp_echo)?;
+            let newly = tx.on_report(now, ack.cum_psn, &ack.sack, Some(follows))?;
+            tx.on_answer(now, follows, 0);
+            Some(newly)
+        });
+        match report {
             Some(newly) => self.complete(now, &newly, shared),
             None => shared.counters.bad_acks += 1,
         }
@@ -269,7 +272,9 @@ impl Connection {
             .tx
             .get(usize::from(cbh.path))
             .filter(|_| cbh.epoch == 0);
-        let Some(sent) = tx.and_then(|tx| tx.outstanding(nak.offending_psn)).copied() else {
+        let refused = tx.and_then(|tx| tx.outstanding(nak.offending_psn));
+        let named = |sent: &&Sent| sent.stream == nak.stream && sent.msn == nak.msn;
+        let Some(sent) = refused.filter(named).copied() else {
             shared.counters.bad_acks += 1;
             return;
         };
@@ -301,7 +306,7 @@ impl Connection {
                     let transaction = Psn::new(self.next_transaction());
                     let tx = &mut self.tx[path];
                     let (port, highest_psn, timestamp) =
-                        (tx.port, tx.highest_sent(), tx.stamp(now));
+                        (tx.port, tx.highest_sent(), tx.send_probe(now));
                     let cbh = Cbh {
                         path: path as u8,
                         psn: transaction,

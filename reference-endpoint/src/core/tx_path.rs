@@ -2,8 +2,9 @@
 //!
 //! A path is first-in first-out, so what was sent on it before a packet that arrived, and is not reported with it, is
 //! lost. The order of transmission decides, not the order of PSNs: every transmission bears its own timestamp, and the
-//! timestamp that a report echoes tells which transmission it follows. A lost retransmission is found in the same way
-//! as a lost original, and no loss is repaired twice on one evidence.
+//! timestamp that a report echoes tells which transmission it follows; so do the packets that it reports as arrived, by
+//! the time of their first transmission. A lost retransmission is found in the same way as a lost original, and no loss
+//! is repaired twice on one evidence.
 
 use std::collections::VecDeque;
 
@@ -24,6 +25,11 @@ pub(super) const MOST_RTO: u64 = 2_000 * MS;
 const LEAST_PROBE: u64 = 2 * MS;
 /// Timeouts in a row after which a path has failed.
 const MOST_TIMEOUTS: u32 = 7;
+/// Transmissions of one packet after which its path has failed. A peer that answers every probe and yet never takes
+/// the packet resets the count of timeouts each time, and must not keep the path busy for ever.
+const MOST_TRANSMISSIONS: u8 = 64;
+/// Oldest transmission that an echo can belong to, ns: timestamps have 32 bits, and nothing waits for so long.
+const OLDEST_ECHO: u64 = 1 << 31;
 
 /// A packet that is not yet acknowledged up to it.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +38,10 @@ pub(super) struct Sent {
     pub msn: Msn,
     /// Position of the packet in its message.
     pub index: u32,
-    /// Timestamp of its latest transmission.
-    stamp: u32,
+    /// Times of its first and of its latest transmission.
+    first: u64,
+    latest: u64,
+    transmissions: u8,
     acked: bool,
     lost: bool,
 }
@@ -56,13 +64,15 @@ pub(super) struct TxPath {
     window: f64,
     cut_until: u64,
     ce: u32,
-    last_stamp: Option<u32>,
+    /// Time of the latest transmission of any kind: no two have the same.
+    last_stamp: Option<u64>,
     ever_acked: bool,
     ever_sent: u32,
     /// The latest transmission, acknowledgment or timeout.
     progress: u64,
     probed: bool,
     timeouts: u32,
+    exhausted: bool,
     rtt: Option<(u64, u64)>,
     peer_ack_delay: u64,
 }
@@ -84,6 +94,7 @@ impl TxPath {
             progress: 0,
             probed: false,
             timeouts: 0,
+            exhausted: false,
             rtt: None,
             peer_ack_delay,
         }
@@ -125,25 +136,35 @@ impl TxPath {
             .filter(|sent| !sent.acked)
     }
 
-    /// A timestamp that no earlier transmission of the path has, and that follows them all (PKT-017).
-    pub(super) fn stamp(&mut self, now: u64) -> u32 {
-        let clock = now as u32;
-        let stamp = match self.last_stamp {
-            Some(last) if !Psn::new(last).precedes(Psn::new(clock)) => last.wrapping_add(1),
-            _ => clock,
-        };
+    /// A time that no earlier transmission of the path has, and that follows them all (PKT-017).
+    fn next_stamp(&mut self, now: u64) -> u64 {
+        let stamp = self.last_stamp.map_or(now, |last| now.max(last + 1));
         self.last_stamp = Some(stamp);
         stamp
     }
 
+    /// Notes that a probe is sent; returns its timestamp.
+    pub(super) fn send_probe(&mut self, now: u64) -> u32 {
+        self.next_stamp(now) as u32
+    }
+
+    /// The transmission that an echo belongs to: one of the path's own, and not older than any that can matter.
+    pub(super) fn transmission(&self, echo: u32) -> Option<u64> {
+        let last = self.last_stamp?;
+        let back = u64::from((last as u32).wrapping_sub(echo));
+        last.checked_sub(back).filter(|_| back < OLDEST_ECHO)
+    }
+
     /// Notes a first transmission; returns its PSN and timestamp.
     pub(super) fn send_new(&mut self, now: u64, stream: u16, msn: Msn, index: u32) -> (Psn, u32) {
-        let (psn, stamp) = (self.next, self.stamp(now));
+        let (psn, stamp) = (self.next, self.next_stamp(now));
         self.sent.push_back(Sent {
             stream,
             msn,
             index,
-            stamp,
+            first: stamp,
+            latest: stamp,
+            transmissions: 1,
             acked: false,
             lost: false,
         });
@@ -151,19 +172,21 @@ impl TxPath {
         self.in_flight += 1;
         self.ever_sent = self.ever_sent.saturating_add(1);
         self.transmitted(now);
-        (psn, stamp)
+        (psn, stamp as u32)
     }
 
     /// Notes that the lost packet under `psn` is sent again; returns its timestamp.
     pub(super) fn send_again(&mut self, now: u64, psn: Psn) -> u32 {
-        let stamp = self.stamp(now);
+        let stamp = self.next_stamp(now);
         if let Some(sent) = self.sent.get_mut(psn.distance_from(self.base) as usize) {
-            sent.stamp = stamp;
+            sent.latest = stamp;
+            sent.transmissions += 1;
             sent.lost = false;
             self.in_flight += 1;
+            self.exhausted |= sent.transmissions == MOST_TRANSMISSIONS;
         }
         self.transmitted(now);
-        stamp
+        stamp as u32
     }
 
     fn transmitted(&mut self, now: u64) {
@@ -171,27 +194,32 @@ impl TxPath {
         self.probed = false;
     }
 
-    /// Takes a report of what has arrived. `echo` is the timestamp of the packet that the report follows. Returns what
-    /// is newly acknowledged, or nothing when the report cannot be true.
+    /// Takes a report of what has arrived. `follows` is the transmission that the report answers, as far as it tells.
+    /// Returns what is newly acknowledged, or nothing when the report cannot be true (REL-044).
     pub(super) fn on_report(
         &mut self,
         now: u64,
         cum: Psn,
         sack: &Sack,
-        echo: Option<u32>,
+        follows: Option<u64>,
     ) -> Option<Vec<Sent>> {
         let known = self.base.sub(1);
-        if cum.precedes(known) {
-            // Overtaken by a newer one: it is true, but tells nothing new.
-            return Some(Vec::new());
-        }
-        let ahead = cum.distance_from(known);
-        let highest = sack
-            .highest()
-            .map_or(ahead, |bit| ahead.saturating_add(1 + bit));
-        if highest as usize > self.sent.len() {
+        let overtaken = cum.precedes(known);
+        let ahead = if overtaken {
+            -i64::from(known.distance_from(cum))
+        } else {
+            i64::from(cum.distance_from(known))
+        };
+        let reported = sack.highest().map_or(0, |bit| 1 + i64::from(bit));
+        if ahead + reported > self.sent.len() as i64 {
             return None;
         }
+        if overtaken {
+            // A newer report came first: this one is true, but tells nothing new.
+            return Some(Vec::new());
+        }
+        let ahead = ahead as u32;
+        let mut evidence = follows;
         let mut newly = Vec::new();
         for (i, sent) in (1u32..).zip(self.sent.iter_mut()) {
             let arrived = i <= ahead || sack.bit(i - ahead - 1);
@@ -201,6 +229,8 @@ impl TxPath {
                     self.in_flight -= 1;
                 }
                 sent.lost = false;
+                // Which transmission it was is not known here; the first is the one that proves least.
+                evidence = evidence.max(Some(sent.first));
                 newly.push(*sent);
             }
         }
@@ -208,16 +238,11 @@ impl TxPath {
             self.sent.pop_front();
             self.base = self.base.add(1);
         }
-        if let Some(echo) = echo {
-            for sent in self
-                .sent
-                .iter_mut()
-                .filter(|sent| !sent.acked && !sent.lost)
-            {
-                if Psn::new(sent.stamp).precedes(Psn::new(echo)) {
-                    sent.lost = true;
-                    self.in_flight -= 1;
-                }
+        let waiting = |sent: &&mut Sent| !sent.acked && !sent.lost;
+        for sent in self.sent.iter_mut().filter(waiting) {
+            if evidence.is_some_and(|evidence| sent.latest < evidence) {
+                sent.lost = true;
+                self.in_flight -= 1;
             }
         }
         self.progress = now;
@@ -241,8 +266,10 @@ impl TxPath {
         }
     }
 
-    /// Takes a round-trip sample, ns (RFC 6298).
-    pub(super) fn on_rtt(&mut self, sample: u64) {
+    /// Takes a round-trip sample: an answer that came `now` to the transmission at `follows`, and was held back for
+    /// `delay` ns (RFC 6298).
+    pub(super) fn on_answer(&mut self, now: u64, follows: u64, delay: u64) {
+        let sample = now.saturating_sub(follows).saturating_sub(delay);
         self.rtt = Some(match self.rtt {
             None => (sample, sample / 2),
             Some((smoothed, variation)) => (
@@ -252,19 +279,28 @@ impl TxPath {
         });
     }
 
-    fn rto(&self) -> u64 {
+    fn timeout_wait(&self) -> u64 {
         let base = self.rtt.map_or(FIRST_RTO, |(smoothed, variation)| {
-            smoothed + 4 * variation + self.peer_ack_delay
+            let rto = smoothed + 4 * variation + self.peer_ack_delay;
+            // A steady round trip leaves no variation. The probe's answer must still be able to come first: it tells
+            // what is lost, where a timeout only guesses (REL-035).
+            rto.max(self.probe_due() + smoothed + self.peer_ack_delay)
         });
-        (base.clamp(LEAST_RTO, MOST_RTO) << self.timeouts.min(16)).min(MOST_RTO)
+        (base.clamp(LEAST_RTO, MOST_RTO) << self.timeouts).min(MOST_RTO)
+    }
+
+    /// When a probe is due after the latest sign of life (REL-048).
+    fn probe_due(&self) -> u64 {
+        self.rtt
+            .map_or(FIRST_RTO / 2, |(smoothed, _)| {
+                2 * smoothed + self.peer_ack_delay
+            })
+            .max(LEAST_PROBE)
     }
 
     fn probe_wait(&self) -> u64 {
-        let wait = self.rtt.map_or(FIRST_RTO / 2, |(smoothed, _)| {
-            2 * smoothed + self.peer_ack_delay
-        });
-        // Never later than the timeout: the question comes before the answer is given up (REL-035).
-        wait.max(LEAST_PROBE).min(self.rto() / 2)
+        // Round trips near the largest timeout leave less time: the question still comes before the answer is given up.
+        self.probe_due().min(self.timeout_wait() / 2)
     }
 
     /// When the path next wants [`Self::on_timer`].
@@ -272,8 +308,11 @@ impl TxPath {
         if self.sent.is_empty() {
             return None;
         }
+        if self.exhausted {
+            return Some(self.progress);
+        }
         let wait = if self.probed {
-            self.rto()
+            self.timeout_wait()
         } else {
             self.probe_wait()
         };
@@ -285,12 +324,12 @@ impl TxPath {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return None;
         }
+        if self.exhausted || self.timeouts >= MOST_TIMEOUTS && self.probed {
+            return Some(Due::Failure);
+        }
         if !self.probed {
             self.probed = true;
             return Some(Due::Probe);
-        }
-        if self.timeouts >= MOST_TIMEOUTS {
-            return Some(Due::Failure);
         }
         self.timeouts += 1;
         self.progress = now;
@@ -302,5 +341,198 @@ impl TxPath {
             .filter(|sent| !sent.acked)
             .for_each(|sent| sent.lost = true);
         Some(Due::Timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ISN: u32 = 0xffff_fffe;
+
+    fn path(packets: u32) -> TxPath {
+        let mut path = TxPath::new(Psn::new(ISN), 50_000, 200_000);
+        for i in 0..packets {
+            path.send_new(1_000 + u64::from(i), 0, Msn::new(i), 0);
+        }
+        path
+    }
+
+    fn psn(i: u32) -> Psn {
+        Psn::new(ISN).add(i)
+    }
+
+    /// A vector over `cum` with the packets `arrived`.
+    fn sack(cum: Psn, arrived: &[u32]) -> Sack {
+        let mut sack = Sack::EMPTY;
+        arrived
+            .iter()
+            .for_each(|&i| sack.set(psn(i).distance_from(cum) - 1));
+        sack
+    }
+
+    fn lost(path: &TxPath) -> Vec<u32> {
+        let lost = path.sent.iter().enumerate().filter(|(_, sent)| sent.lost);
+        lost.map(|(i, _)| path.base.add(i as u32).distance_from(psn(0)))
+            .collect()
+    }
+
+    #[test]
+    fn a_gap_loses_exactly_what_is_missing() {
+        let mut path = path(6);
+        let cum = psn(0);
+        let newly = path.on_report(9_000, cum, &sack(cum, &[2, 4]), None);
+        assert_eq!(newly.map(|newly| newly.len()), Some(3));
+        assert_eq!(lost(&path), [1, 3]);
+        assert_eq!(path.in_flight, 1);
+    }
+
+    #[test]
+    fn one_evidence_repairs_once_and_a_later_one_again() {
+        let mut path = path(4);
+        let cum = psn(0);
+        path.on_report(9_000, cum, &sack(cum, &[2]), None);
+        assert_eq!(lost(&path), [1]);
+        path.send_again(10_000, psn(1));
+        path.on_report(11_000, cum, &sack(cum, &[2, 3]), None);
+        assert_eq!(
+            lost(&path),
+            [0; 0],
+            "packet 3 was sent before the retransmission"
+        );
+        path.send_new(12_000, 0, Msn::new(4), 0);
+        path.on_report(13_000, cum, &sack(cum, &[2, 3, 4]), None);
+        assert_eq!(
+            lost(&path),
+            [1],
+            "packet 4 was sent after the retransmission"
+        );
+    }
+
+    #[test]
+    fn an_echo_of_a_retransmission_is_evidence_of_its_own() {
+        let mut path = path(3);
+        let cum = psn(0);
+        path.on_report(9_000, cum, &sack(cum, &[2]), None);
+        path.send_again(10_000, psn(1));
+        let probe = path.send_probe(20_000);
+        let follows = path.transmission(probe);
+        assert_eq!(follows, Some(20_000));
+        path.on_report(30_000, cum, &sack(cum, &[2]), follows);
+        assert_eq!(lost(&path), [1]);
+    }
+
+    #[test]
+    fn what_cannot_be_true_changes_nothing() {
+        let mut path = path(3);
+        for (cum, sack) in [
+            (psn(3), Sack::EMPTY),
+            (psn(0), sack(psn(0), &[3])),
+            (psn(0).add(0x7fff_fff0), Sack::EMPTY),
+            (psn(0).sub(9), sack(psn(0).sub(9), &[3])),
+        ] {
+            assert!(path.on_report(9_000, cum, &sack, None).is_none());
+        }
+        assert_eq!(path.in_flight, 3);
+        assert_eq!(
+            path.transmission(2_000_000),
+            None,
+            "an echo of a later time than any packet was sent"
+        );
+    }
+
+    #[test]
+    fn stamps_rise_within_one_tick_and_over_long_pauses() {
+        let mut path = path(0);
+        let pauses = [
+            0,
+            0,
+            1,
+            3_000_000_000,
+            3_000_000_000,
+            4_294_967_296,
+            6_000_000_000,
+        ];
+        let mut now = 5;
+        let mut last = None;
+        for pause in pauses {
+            now += pause;
+            let stamp = path.next_stamp(now);
+            assert!(last < Some(stamp));
+            assert!(stamp - now < 3, "the stamp stays with the clock");
+            assert_eq!(path.transmission(stamp as u32), Some(stamp));
+            last = Some(stamp);
+        }
+    }
+
+    #[test]
+    fn probe_then_timeouts_that_double_then_failure() {
+        let mut path = path(2);
+        let sent_at = 1_001;
+        let mut now = sent_at;
+        let mut waits = Vec::new();
+        loop {
+            let deadline = path.deadline().unwrap();
+            assert!(deadline > now);
+            assert_eq!(path.on_timer(deadline - 1), None);
+            match path.on_timer(deadline) {
+                Some(Due::Probe) => {
+                    path.send_probe(deadline);
+                }
+                Some(Due::Timeout) => {
+                    waits.push(deadline - now);
+                    now = deadline;
+                    let (psn, _) = path.next_lost().unwrap();
+                    path.send_again(now, psn);
+                    assert!(path.next_lost().is_none(), "the window is one packet");
+                }
+                Some(Due::Failure) => break,
+                None => panic!("the deadline has come"),
+            }
+        }
+        assert_eq!(
+            waits,
+            [100, 200, 400, 800, 1600, 2000, 2000].map(|ms| ms * MS)
+        );
+    }
+
+    #[test]
+    fn a_probe_leaves_time_for_its_answer() {
+        for round in [100_000, MS, 5 * MS, 30 * MS, 200 * MS] {
+            let mut path = path(1);
+            (0..50).for_each(|_| path.on_answer(1_000 + round, 1_000, 0));
+            assert!(path.probe_wait() >= 2 * MS);
+            assert!(path.probe_wait() + round < path.timeout_wait());
+        }
+    }
+
+    #[test]
+    fn marks_cut_once_per_round_and_losses_do_not() {
+        let mut path = path(16);
+        path.on_answer(MS, 0, 0);
+        path.on_ce_count(2 * MS, 1);
+        path.on_ce_count(2 * MS + 1, 5);
+        path.on_ce_count(2 * MS + 2, 4);
+        assert_eq!(path.window, 8.0);
+        path.on_ce_count(3 * MS, 6);
+        assert_eq!(path.window, 4.0);
+        path.on_report(3 * MS, psn(0), &sack(psn(0), &[15]), None);
+        assert_eq!(lost(&path).len(), 14);
+        assert!(path.window >= 4.0);
+    }
+
+    #[test]
+    fn a_packet_that_is_never_taken_fails_its_path() {
+        let mut path = path(2);
+        let cum = psn(0).sub(1);
+        let mut now = 10_000;
+        for _ in 1..MOST_TRANSMISSIONS {
+            let probe = path.send_probe(now);
+            let follows = path.transmission(probe);
+            path.on_report(now, cum, &sack(cum, &[1]), follows);
+            path.send_again(now + 1, psn(0));
+            now += 10_000;
+        }
+        assert_eq!(path.on_timer(now), Some(Due::Failure));
     }
 }
