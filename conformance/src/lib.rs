@@ -1,7 +1,16 @@
 //! The conformance harness: links with injection, traces, monitors and verdicts.
 //!
 //! One flow: `link -> trace -> monitors -> verdicts -> reports`. Links write what they see into an evidence folder;
-//! every verdict is computed by reading that folder back ([`judge`]), so that it can be recomputed at any time.
+//! every verdict is computed by reading that folder back, so that it can be recomputed at any time.
 
 pub mod evidence;
+pub mod inject;
+pub mod iut;
+pub mod link;
+pub mod program;
+pub mod scenario;
+pub mod testbed;
+pub mod tester;
 pub mod trace;
+pub mod units;
+mod yaml;

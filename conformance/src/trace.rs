@@ -1,5 +1,7 @@
 //! What the harness saw on the wire, and the capture files that hold it.
 
+pub mod pcapng;
+
 use serde::{Deserialize, Serialize};
 
 /// One of the two parties of a test, and the tap next to it.

@@ -1,0 +1,7 @@
+//! Links: what carries packets between the two parties of a test, seen at both taps.
+
+pub mod relay;
+pub mod sim;
+mod socket;
+
+pub(crate) use socket::Socket;

@@ -1,0 +1,263 @@
+//! The simulated link: events in order of time, no clock, no threads; the same seed gives the same bytes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+
+use metaroce_wire::frame::{Ecn, Frame};
+
+use crate::inject::{Delivery, Injector};
+use crate::trace::{Observation, Side};
+
+/// Datagrams that a party may send at one instant before it counts as run away.
+const MOST_AT_ONCE: u32 = 100_000;
+/// TTL in the IP headers that the simulator makes up.
+const TTL: u8 = 64;
+
+/// How a datagram leaves a party.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outgoing {
+    /// UDP source port.
+    pub src_port: u16,
+    /// Where to.
+    pub dst: SocketAddr,
+    /// Congestion mark.
+    pub ecn: Ecn,
+}
+
+/// A party on the simulated link: it takes datagrams and times, and has no clock of its own. Times are ns.
+pub trait Node {
+    /// Own address and service port, once it has one.
+    fn address(&self) -> Option<SocketAddr>;
+    /// Takes one UDP payload.
+    fn handle_datagram(&mut self, now: u64, from: SocketAddr, ecn: Ecn, bytes: &[u8]);
+    /// Does what is due.
+    fn handle_timeout(&mut self, now: u64);
+    /// Fills `out` with the next datagram to send.
+    fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Outgoing>;
+    /// When [`Self::handle_timeout`] is next wanted.
+    fn poll_timeout(&self) -> Option<u64>;
+}
+
+/// Why the simulation cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// A party sends without end at one instant.
+    #[error("the party at {0} sends without end at one instant")]
+    RunAway(Side),
+    /// The capture cannot be written.
+    #[error("{0}")]
+    Capture(String),
+}
+
+/// Where observations go.
+pub type Sink = Box<dyn FnMut(&Observation) -> Result<(), String>>;
+
+/// The simulated link.
+pub struct SimLink {
+    now: u64,
+    delay_ns: u64,
+    injector: Injector,
+    sink: Sink,
+    under_way: BinaryHeap<Reverse<UnderWay>>,
+    sequence: u64,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct UnderWay {
+    at: u64,
+    sequence: u64,
+    from: Side,
+    src: SocketAddr,
+    dst: SocketAddr,
+    ecn: u8,
+    bytes: Vec<u8>,
+}
+
+impl SimLink {
+    /// A link at time 0 that takes `delay_ns` each way.
+    pub fn new(delay_ns: u64, injector: Injector, sink: Sink) -> Self {
+        Self {
+            now: 0,
+            delay_ns,
+            injector,
+            sink,
+            under_way: BinaryHeap::new(),
+            sequence: 0,
+        }
+    }
+
+    /// The time, ns.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The injector, to be asked for its counts.
+    pub fn injector(&self) -> &Injector {
+        &self.injector
+    }
+
+    /// Packets still inside, from A and from B.
+    pub fn held(&self) -> [u64; 2] {
+        let waiting = self.injector.held();
+        Side::BOTH.map(|side| {
+            let under_way = self
+                .under_way
+                .iter()
+                .filter(|Reverse(packet)| packet.from == side)
+                .count();
+            waiting[side.index()] + under_way as u64
+        })
+    }
+
+    /// Lets things happen until `until` ns, or until `stop` holds after a step.
+    ///
+    /// # Errors
+    /// [`SimError`].
+    pub fn run(
+        &mut self,
+        nodes: &mut [&mut dyn Node; 2],
+        until: u64,
+        mut stop: impl FnMut(&[&mut dyn Node; 2]) -> bool,
+    ) -> Result<(), SimError> {
+        self.drain(nodes)?;
+        while !stop(nodes) {
+            let timer = nodes
+                .iter()
+                .filter_map(|node| node.poll_timeout())
+                .chain(self.injector.deadline())
+                .min();
+            let packet = self.under_way.peek().map(|Reverse(packet)| packet.at);
+            let Some(next) = timer
+                .into_iter()
+                .chain(packet)
+                .min()
+                .filter(|&next| next <= until)
+            else {
+                self.now = until;
+                return Ok(());
+            };
+            // A due time in the past is due now; time goes on by at least a tick so that it always gets somewhere.
+            self.now = if packet == Some(next) {
+                next.max(self.now)
+            } else {
+                next.max(self.now + 1)
+            };
+            if self.now > until {
+                self.now = until;
+                return Ok(());
+            }
+            if let Some(Reverse(packet)) = self.next_arrival() {
+                self.arrive(nodes, &packet)?;
+            } else {
+                for delivery in self.injector.expired(self.now) {
+                    self.carry(nodes, delivery);
+                }
+                nodes
+                    .iter_mut()
+                    .for_each(|node| node.handle_timeout(self.now));
+            }
+            self.drain(nodes)?;
+        }
+        Ok(())
+    }
+
+    fn next_arrival(&mut self) -> Option<Reverse<UnderWay>> {
+        let due = self
+            .under_way
+            .peek()
+            .is_some_and(|Reverse(packet)| packet.at <= self.now);
+        if due { self.under_way.pop() } else { None }
+    }
+
+    fn arrive(
+        &mut self,
+        nodes: &mut [&mut dyn Node; 2],
+        packet: &UnderWay,
+    ) -> Result<(), SimError> {
+        let to = packet.from.other();
+        let ecn = Ecn::from_bits(packet.ecn);
+        let frame = Frame {
+            src: packet.src,
+            dst: packet.dst,
+            ecn,
+            ttl: TTL,
+            payload: &packet.bytes,
+        };
+        self.observe(to, packet.from, &frame, Vec::new())?;
+        nodes[to.index()].handle_datagram(self.now, packet.src, ecn, &packet.bytes);
+        Ok(())
+    }
+
+    fn drain(&mut self, nodes: &mut [&mut dyn Node; 2]) -> Result<(), SimError> {
+        let mut out = Vec::new();
+        for side in Side::BOTH {
+            let mut count = 0;
+            while let Some(outgoing) = nodes[side.index()].poll_transmit(self.now, &mut out) {
+                count += 1;
+                if count > MOST_AT_ONCE {
+                    return Err(SimError::RunAway(side));
+                }
+                let Some(local) = nodes[side.index()].address() else {
+                    continue;
+                };
+                let src = SocketAddr::new(local.ip(), outgoing.src_port);
+                let frame = Frame {
+                    src,
+                    dst: outgoing.dst,
+                    ecn: outgoing.ecn,
+                    ttl: TTL,
+                    payload: &out,
+                };
+                let decision = self.injector.decide(self.now, side, &frame);
+                self.observe(side, side, &frame, decision.notes)?;
+                for delivery in decision.deliveries {
+                    self.carry(nodes, delivery);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn carry(&mut self, nodes: &[&mut dyn Node; 2], delivery: Delivery) {
+        let from = delivery.from;
+        // A party without an address receives nothing; nor does one send before it has one.
+        let (Some(local), Some(peer)) = (
+            nodes[from.index()].address(),
+            nodes[from.other().index()].address(),
+        ) else {
+            return;
+        };
+        self.sequence += 1;
+        self.under_way.push(Reverse(UnderWay {
+            at: self.now + self.delay_ns + delivery.delay_ns,
+            sequence: self.sequence,
+            from,
+            src: SocketAddr::new(local.ip(), delivery.src_port),
+            dst: peer,
+            ecn: delivery.ecn.bits(),
+            bytes: delivery.bytes,
+        }));
+    }
+
+    fn observe(
+        &mut self,
+        tap: Side,
+        from: Side,
+        frame: &Frame<'_>,
+        notes: Vec<crate::trace::Note>,
+    ) -> Result<(), SimError> {
+        let mut bytes = vec![0; frame.ip_len()];
+        frame
+            .emit(&mut bytes)
+            .map_err(|e| SimError::Capture(e.to_string()))?;
+        let observation = Observation {
+            time_ns: self.now,
+            tap,
+            from,
+            frame: bytes,
+            notes,
+        };
+        (self.sink)(&observation).map_err(SimError::Capture)
+    }
+}

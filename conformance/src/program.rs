@@ -1,0 +1,679 @@
+//! The upper tester: opens both parties, posts the work of a scenario, waits for its completions and looks into the
+//! memory that it went to. It is the same for every link.
+
+use std::net::SocketAddr;
+
+use sha2::{Digest, Sha256};
+
+use crate::evidence::{Event, MemoryPart, Problem, What, WorkKind};
+use crate::iut::{
+    Capabilities, Hello, Open, PROTOCOL, PartyError, Post, Registered, Report, Request, read_value,
+};
+use crate::scenario::{Scenario, Transfer, Work};
+use crate::testbed::{BedError, Testbed};
+use crate::tester;
+use crate::trace::Side;
+
+/// Value of every byte that no message is meant to reach.
+pub const FILL: u8 = 0xee;
+/// Bytes of sentinel before and after the place of a message.
+const MARGIN: u64 = 64;
+/// Bytes of the small Writes that show the parties alive.
+const SANITY_BYTES: u32 = 64;
+/// How long set-up, a sanity exchange or the close may take, ns.
+const STEP_LIMIT: u64 = 8_000_000_000;
+/// How much memory is written in one request, bytes.
+const CHUNK: usize = 256 << 10;
+/// Bytes of the region that a tester writes to.
+const TESTER_REGION: u64 = 64 << 10;
+/// The service that both parties are configured with.
+const SERVICE: u32 = 1;
+
+/// Byte `i` of the message that `seed` names: no two messages look alike, and no two words of one.
+pub fn pattern(seed: u64, i: u64) -> u8 {
+    let mut word =
+        (seed ^ (i / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (word ^ (word >> 31)).to_le_bytes()[(i % 8) as usize]
+}
+
+/// Where a party sits.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Own address and service port.
+    pub local: SocketAddr,
+    /// Address and service port under which it knows its peer.
+    pub peer: SocketAddr,
+    /// First UDP source port.
+    pub source_port_base: u16,
+    /// Longest delay of an acknowledgment that is asked of it, us.
+    pub ack_delay_us: u16,
+}
+
+/// What a party said of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Its name and version.
+    pub hello: Hello,
+    /// What it can do.
+    pub capabilities: Capabilities,
+}
+
+/// What came of a program.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// Events in order of time.
+    pub events: Vec<Event>,
+    /// Who the parties are; none for a tester.
+    pub identities: [Option<Identity>; 2],
+    /// What ended the program early.
+    pub problem: Option<Problem>,
+}
+
+/// Asks a party who it is and what it can do.
+///
+/// # Errors
+/// [`BedError`].
+pub fn identify(bed: &mut dyn Testbed, side: Side) -> Result<Identity, BedError> {
+    let hello: Hello = call(bed, side, &Request::Hello { protocol: PROTOCOL })?;
+    if hello.protocol != PROTOCOL {
+        let what = format!("protocol {} instead of {PROTOCOL}", hello.protocol);
+        return Err(BedError::party(
+            side,
+            PartyError::Garbage {
+                op: "hello".into(),
+                what,
+                line: String::new(),
+            },
+        ));
+    }
+    let capabilities = call(bed, side, &Request::Capabilities {})?;
+    Ok(Identity {
+        hello,
+        capabilities,
+    })
+}
+
+fn call<T: serde::de::DeserializeOwned>(
+    bed: &mut dyn Testbed,
+    side: Side,
+    request: &Request,
+) -> Result<T, BedError> {
+    let value = bed.call(side, request)?;
+    read_value(request.op(), value).map_err(|e| BedError::party(side, e))
+}
+
+/// A message on its way.
+struct Message {
+    from: Side,
+    kind: WorkKind,
+    wr_id: u64,
+    /// The receive's id, for a Send.
+    recv_id: u64,
+    len: u64,
+    seed: u64,
+    /// Region at the receiver.
+    mr: u32,
+    /// What the sender and, for a Send, the receiver reported.
+    statuses: [Option<String>; 2],
+}
+
+impl Message {
+    fn done(&self) -> bool {
+        self.statuses[0].is_some() && (self.kind == WorkKind::Write || self.statuses[1].is_some())
+    }
+
+    fn arrived(&self) -> bool {
+        let good = |status: &Option<String>| status.as_deref() == Some("IBV_WC_SUCCESS");
+        good(&self.statuses[usize::from(self.kind == WorkKind::Send)])
+    }
+}
+
+/// Runs a scenario between two parties.
+pub struct Program<'p> {
+    scenario: &'p Scenario,
+    seed: u64,
+    places: [Place; 2],
+    bed: &'p mut dyn Testbed,
+    record: Record,
+    messages: Vec<Message>,
+    next_wr_id: u64,
+    established: [bool; 2],
+    closed: [bool; 2],
+    failed: bool,
+}
+
+impl<'p> Program<'p> {
+    /// A program that has not begun.
+    pub fn new(
+        scenario: &'p Scenario,
+        seed: u64,
+        places: [Place; 2],
+        bed: &'p mut dyn Testbed,
+    ) -> Self {
+        Self {
+            scenario,
+            seed,
+            places,
+            bed,
+            record: Record::default(),
+            messages: Vec::new(),
+            next_wr_id: 1,
+            established: [false; 2],
+            closed: [false; 2],
+            failed: false,
+        }
+    }
+
+    /// Runs it to its end, or to the first party that does not play along.
+    pub fn run(mut self) -> Record {
+        let outcome = if self.scenario.tester.is_some() {
+            self.run_scripted()
+        } else {
+            self.run_honest()
+        };
+        if let Err(error) = outcome {
+            if let (Some(side), PartyError::Refused { op, code, message }) =
+                (error.side, &error.error)
+            {
+                let what = What::Refused {
+                    op: op.clone(),
+                    code: code.clone(),
+                    message: message.clone(),
+                };
+                self.note(side, what);
+            }
+            self.record.problem = Some(Problem {
+                side: error.side,
+                message: error.error.to_string(),
+            });
+        }
+        self.record
+    }
+
+    fn run_honest(&mut self) -> Result<(), BedError> {
+        for side in Side::BOTH {
+            self.record.identities[side.index()] = Some(identify(self.bed, side)?);
+        }
+        self.open(Side::B, "acceptor")?;
+        self.open(Side::A, "initiator")?;
+        if !self.wait(STEP_LIMIT, |program| program.established == [true; 2])? {
+            self.note_sanity("before", false, "no connection within 8 s");
+            return Ok(());
+        }
+        self.sanity("before")?;
+        self.post_work()?;
+        let limit = self.scenario.limit_ns();
+        let complete = self.wait(limit, |program| {
+            program.messages.iter().all(Message::done) || program.failed
+        })?;
+        self.check_memory()?;
+        if complete {
+            self.sanity("after")?;
+        } else {
+            self.note_sanity("after", false, "the work was not complete in time");
+        }
+        self.counters()?;
+        if !self.failed {
+            self.call_ok(Side::A, &Request::Close { conn: 0 })?;
+            self.wait(STEP_LIMIT, |program| program.closed == [true; 2])?;
+        }
+        Ok(())
+    }
+
+    fn run_scripted(&mut self) -> Result<(), BedError> {
+        let steps = self.scenario.tester.clone().unwrap_or_default();
+        self.record.identities[Side::B.index()] = Some(identify(self.bed, Side::B)?);
+        self.open(Side::B, "acceptor")?;
+        let region: Registered = call(
+            self.bed,
+            Side::B,
+            &Request::Register {
+                len: TESTER_REGION,
+                fill: FILL,
+                remote_write: true,
+            },
+        )?;
+        let va = parse_va(&region.va).ok_or_else(|| bad_va(Side::B, &region.va))?;
+        let place = self.places[Side::A.index()];
+        let setup = tester::Setup {
+            local: place.local,
+            peer: place.peer,
+            source_port_base: place.source_port_base,
+            paths: self.scenario.paths,
+            payload_size: u16::try_from(self.scenario.payload.bytes()).unwrap_or(1024),
+            isn: self.scenario.initial_psn.unwrap_or(0xffff_fff0),
+            service_id: SERVICE,
+            seed: self.seed,
+            delay_ns: self.scenario.delay.nanos(),
+            va,
+            rkey: region.rkey,
+            region_len: usize::try_from(TESTER_REGION).unwrap_or(0),
+        };
+        self.bed.start_tester(Side::A, setup, &steps)?;
+        let limit = self.scenario.limit_ns();
+        let connected = |program: &Self| {
+            program
+                .bed
+                .tester()
+                .is_none_or(|t| t.connected() || t.done())
+        };
+        self.wait(limit, connected)?;
+        if self.bed.tester().is_some_and(tester::Tester::connected) {
+            self.post_work()?;
+        }
+        let over = self.wait(limit, |program| {
+            program.bed.tester().is_none_or(tester::Tester::done)
+        })?;
+        self.take_tester_notes(over);
+        self.compare(Side::B, region.mr, 0, MemoryPart::Inside, 0, |bed| {
+            bed.tester().map(|t| t.image().to_vec()).unwrap_or_default()
+        })?;
+        self.counters_of(Side::B)
+    }
+
+    fn take_tester_notes(&mut self, over: bool) {
+        let Some(tester) = self.bed.tester() else {
+            return;
+        };
+        let notes = tester.notes().to_vec();
+        let stuck = tester.stuck().map(str::to_owned);
+        for note in notes {
+            let what = What::Sanity {
+                when: note.when.into(),
+                ok: note.ok,
+                detail: note.detail,
+            };
+            self.record.events.push(Event {
+                t_ns: note.t_ns,
+                side: Side::B,
+                what,
+            });
+        }
+        if let Some(why) = stuck {
+            self.note_sanity("after", false, &why);
+        } else if !over {
+            self.note_sanity("after", false, "the script was not over in time");
+        }
+    }
+
+    fn open(&mut self, side: Side, role: &'static str) -> Result<(), BedError> {
+        let place = self.places[side.index()];
+        let open = Open {
+            role,
+            local: place.local,
+            peer: place.peer,
+            service_id: SERVICE,
+            paths: self.scenario.paths,
+            streams: self.scenario.streams,
+            payload_size: u16::try_from(self.scenario.payload.bytes()).unwrap_or(1024),
+            msg_window: self.scenario.msg_window,
+            source_port_base: place.source_port_base,
+            seed: self.seed ^ side.index() as u64,
+            ack_delay_us: place.ack_delay_us,
+            initial_psn: self.scenario.initial_psn,
+        };
+        self.call_ok(side, &Request::Open(open))
+    }
+
+    fn sanity(&mut self, when: &str) -> Result<(), BedError> {
+        if self.failed {
+            // The connection ended, as some scenarios mean it to: an answer to `hello` shows the parties alive.
+            for side in Side::BOTH {
+                identify(self.bed, side)?;
+                let what = What::Sanity {
+                    when: when.into(),
+                    ok: true,
+                    detail: "answers after the connection's end".into(),
+                };
+                self.note(side, what);
+            }
+            return Ok(());
+        }
+        let first = self.messages.len();
+        for from in Side::BOTH {
+            self.post_message(from, WorkKind::Write, 0, u64::from(SANITY_BYTES))?;
+        }
+        let done = self.wait(STEP_LIMIT, |program| {
+            program.messages[first..].iter().all(Message::done) || program.failed
+        })?;
+        let ok = done && self.messages[first..].iter().all(Message::arrived);
+        self.check_memory()?;
+        let detail = if ok {
+            "a small Write in each direction was completed"
+        } else {
+            "a small Write was not completed"
+        };
+        self.note_sanity(when, ok, detail);
+        Ok(())
+    }
+
+    fn post_work(&mut self) -> Result<(), BedError> {
+        for work in &self.scenario.work {
+            let (kind, transfer): (WorkKind, &Transfer) = match work {
+                Work::Write(transfer) => (WorkKind::Write, transfer),
+                Work::Send(transfer) => (WorkKind::Send, transfer),
+            };
+            for _ in 0..transfer.count {
+                self.post_message(transfer.from, kind, transfer.stream, transfer.size.bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post_message(
+        &mut self,
+        from: Side,
+        kind: WorkKind,
+        stream: u16,
+        len: u64,
+    ) -> Result<(), BedError> {
+        let stream = stream * 2;
+        let wr_id = self.next_wr_id;
+        self.next_wr_id += 2;
+        let seed = self.seed.rotate_left(17) ^ wr_id;
+        let to = from.other();
+        let peer_is_tester = self.bed.tester().is_some();
+        let target = if peer_is_tester {
+            Registered {
+                mr: 0,
+                va: "0x10000".into(),
+                rkey: 1,
+            }
+        } else {
+            call(
+                self.bed,
+                to,
+                &Request::Register {
+                    len: len + 2 * MARGIN,
+                    fill: FILL,
+                    remote_write: kind == WorkKind::Write,
+                },
+            )?
+        };
+        let va = parse_va(&target.va).ok_or_else(|| bad_va(to, &target.va))?;
+        let source: Registered = call(
+            self.bed,
+            from,
+            &Request::Register {
+                len: len.max(1),
+                fill: 0,
+                remote_write: false,
+            },
+        )?;
+        self.fill(from, source.mr, seed, len)?;
+        let post = Post {
+            conn: 0,
+            stream,
+            wr_id,
+            mr: source.mr,
+            offset: 0,
+            len,
+        };
+        let bytes = u32::try_from(len).unwrap_or(u32::MAX);
+        let posted = |kind, wr_id, remote| What::Posted {
+            stream,
+            wr_id,
+            kind,
+            len: bytes,
+            remote,
+        };
+        if kind == WorkKind::Send {
+            let recv = Post {
+                wr_id: wr_id + 1,
+                mr: target.mr,
+                offset: MARGIN,
+                ..post.clone()
+            };
+            self.note(to, posted(WorkKind::Recv, wr_id + 1, None));
+            self.call_ok(to, &Request::PostRecv(recv))?;
+            self.note(from, posted(kind, wr_id, None));
+            self.call_ok(from, &Request::PostSend(post))?;
+        } else {
+            let va = va.wrapping_add(MARGIN);
+            self.note(from, posted(kind, wr_id, Some((va, target.rkey))));
+            self.call_ok(
+                from,
+                &Request::PostWrite {
+                    post,
+                    va: format!("{va:#x}"),
+                    rkey: target.rkey,
+                },
+            )?;
+        }
+        if !peer_is_tester {
+            self.messages.push(Message {
+                from,
+                kind,
+                wr_id,
+                recv_id: wr_id + 1,
+                len,
+                seed,
+                mr: target.mr,
+                statuses: [None, None],
+            });
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, side: Side, mr: u32, seed: u64, len: u64) -> Result<(), BedError> {
+        let bytes: Vec<u8> = (0..len).map(|i| pattern(seed, i)).collect();
+        for (n, chunk) in bytes.chunks(CHUNK).enumerate() {
+            let offset = (n * CHUNK) as u64;
+            self.call_ok(
+                side,
+                &Request::WriteMemory {
+                    mr,
+                    offset,
+                    hex: hex(chunk),
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Compares the memory of every message that is reported to have arrived, once.
+    fn check_memory(&mut self) -> Result<(), BedError> {
+        for message in std::mem::take(&mut self.messages) {
+            if message.arrived() {
+                let to = message.from.other();
+                let wr_id = if message.kind == WorkKind::Send {
+                    message.recv_id
+                } else {
+                    message.wr_id
+                };
+                let (len, seed) = (message.len, message.seed);
+                self.compare(to, message.mr, MARGIN, MemoryPart::Inside, wr_id, |_| {
+                    (0..len).map(|i| pattern(seed, i)).collect()
+                })?;
+                for offset in [0, MARGIN + len] {
+                    let sentinel = |_: &dyn Testbed| vec![FILL; MARGIN as usize];
+                    self.compare(to, message.mr, offset, MemoryPart::Outside, wr_id, sentinel)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare(
+        &mut self,
+        side: Side,
+        mr: u32,
+        offset: u64,
+        part: MemoryPart,
+        wr_id: u64,
+        expected: impl FnOnce(&dyn Testbed) -> Vec<u8>,
+    ) -> Result<(), BedError> {
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            sha256: String,
+        }
+        let expected = expected(self.bed);
+        let len = expected.len() as u64;
+        let seen: Answer = call(self.bed, side, &Request::Digest { mr, offset, len })?;
+        let what = What::Memory {
+            wr_id,
+            part,
+            len,
+            expected: sha256(&expected),
+            seen: seen.sha256,
+        };
+        self.note(side, what);
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<(), BedError> {
+        Side::BOTH
+            .into_iter()
+            .try_for_each(|side| self.counters_of(side))
+    }
+
+    fn counters_of(&mut self, side: Side) -> Result<(), BedError> {
+        #[derive(serde::Deserialize)]
+        struct Answer {
+            counters: std::collections::BTreeMap<String, u64>,
+        }
+        match call::<Answer>(self.bed, side, &Request::Counters { conn: 0 }) {
+            Ok(answer) => {
+                self.note(
+                    side,
+                    What::Counters {
+                        values: answer.counters,
+                    },
+                );
+                Ok(())
+            }
+            // A connection that is over may have no counters any more.
+            Err(BedError {
+                error: PartyError::Refused { .. },
+                ..
+            }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Lets traffic flow until `until` holds; tells whether it did within `limit` ns.
+    fn wait(&mut self, limit: u64, until: impl Fn(&Self) -> bool) -> Result<bool, BedError> {
+        let end = self.bed.now() + limit;
+        loop {
+            let reports = self.bed.poll(end)?;
+            for (side, report) in reports {
+                self.take(side, report);
+            }
+            if until(self) {
+                return Ok(true);
+            }
+            if self.bed.now() >= end {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn take(&mut self, side: Side, report: Report) {
+        let what = match report {
+            Report::Established { paths, streams, .. } => {
+                self.established[side.index()] = true;
+                What::Established { paths, streams }
+            }
+            Report::Completion {
+                stream,
+                wr_id,
+                kind,
+                status,
+                byte_len,
+                ..
+            } => {
+                let receive = kind == WorkKind::Recv;
+                let message = self.messages.iter_mut().find(|message| {
+                    if receive {
+                        message.recv_id == wr_id && message.from != side
+                    } else {
+                        message.wr_id == wr_id && message.from == side
+                    }
+                });
+                if let Some(message) = message {
+                    message.statuses[usize::from(receive)] = Some(status.clone());
+                }
+                What::Completed {
+                    stream,
+                    wr_id,
+                    kind,
+                    status,
+                    byte_len,
+                }
+            }
+            Report::Closed { reason, .. } => {
+                self.closed[side.index()] = true;
+                What::Closed { reason }
+            }
+            Report::Failed {
+                status, message, ..
+            } => {
+                self.failed = true;
+                What::Failed { status, message }
+            }
+        };
+        self.note(side, what);
+    }
+
+    fn call_ok(&mut self, side: Side, request: &Request) -> Result<(), BedError> {
+        self.bed.call(side, request).map(drop)
+    }
+
+    fn note(&mut self, side: Side, what: What) {
+        let t_ns = self.bed.now();
+        self.record.events.push(Event { t_ns, side, what });
+    }
+
+    fn note_sanity(&mut self, when: &str, ok: bool, detail: &str) {
+        let sides: &[Side] = if self.bed.tester().is_some() {
+            &[Side::B]
+        } else {
+            &Side::BOTH
+        };
+        for &side in sides {
+            self.note(
+                side,
+                What::Sanity {
+                    when: when.into(),
+                    ok,
+                    detail: detail.into(),
+                },
+            );
+        }
+    }
+}
+
+fn parse_va(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+fn bad_va(side: Side, va: &str) -> BedError {
+    let what = "a va that is not 0x and hex digits".into();
+    BedError::party(
+        side,
+        PartyError::Garbage {
+            op: "register".into(),
+            what,
+            line: crate::iut::printable(va),
+        },
+    )
+}
+
+/// Lower-case hex digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+            // Writing to a String cannot fail.
+            let _infallible = write!(out, "{byte:02x}");
+            out
+        })
+}
+
+/// SHA-256 in hex.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
