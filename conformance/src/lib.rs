@@ -6,7 +6,10 @@
 pub mod evidence;
 pub mod inject;
 pub mod iut;
+pub mod judge;
 pub mod link;
+pub mod model;
+pub mod monitors;
 pub mod program;
 pub mod scenario;
 pub mod testbed;

@@ -1,9 +1,9 @@
 //! A connection as it can be known at the tap of the judged side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use metaroce_wire::metaroce::{Msgh, NakCode, Opcode, Params, Tagh};
-use metaroce_wire::serial::{Msn, Psn, Rqsn};
+use metaroce_wire::serial::{Msn, Rqsn};
 
 use super::bits::Bits;
 use super::receiver::{Arrival, InPath};
@@ -66,8 +66,10 @@ pub struct Connection {
     pub closing: Closing,
     /// New data packets that the judged side has sent on it.
     pub new_packets: u64,
+    /// Messages of the peer of which a packet came damaged, as far as its headers can be believed: stream and position.
+    pub damaged: BTreeSet<(u16, u64)>,
     /// Probes delivered: transaction, path, what had arrived before.
-    pub(super) probes: Vec<(u32, u8, Option<Arrival>)>,
+    pub(super) probes: VecDeque<(u32, u8, Option<Arrival>)>,
 }
 
 impl Connection {
@@ -83,7 +85,8 @@ impl Connection {
             streams: BTreeMap::new(),
             closing: Closing::default(),
             new_packets: 0,
-            probes: Vec::new(),
+            damaged: BTreeSet::new(),
+            probes: VecDeque::new(),
         }
     }
 
@@ -217,22 +220,11 @@ pub struct InMessage {
     pub arrived: Bits,
     /// Whether a packet of it came twice.
     pub duplicated: bool,
-    /// Whether a packet of it came damaged.
-    pub damaged: bool,
 }
 
 impl InMessage {
     /// Whether every packet of it has arrived.
     pub fn is_complete(&self) -> bool {
         self.arrived.len() >= self.packets
-    }
-}
-
-/// First PSN of a direction, for paths without traffic.
-pub fn isn_of(connection: &Connection, sending: bool) -> Psn {
-    if sending {
-        connection.own.isn
-    } else {
-        connection.peer.isn
     }
 }

@@ -317,8 +317,7 @@ impl OutPath {
         let bits = sack
             .and_then(Sack::highest)
             .map_or(0, |bit| i64::from(bit) + 1);
-        (cum.max(-1) + bits > self.highest && (cum > self.highest || bits > 0))
-            .then_some(AckFault::NeverSent)
+        (cum + bits > self.highest).then_some(AckFault::NeverSent)
     }
 
     /// Marks what a report claims that must be ignored.

@@ -1,0 +1,318 @@
+//! From the evidence of a test to its result. The run and the later analysis both come through here, and nothing is
+//! read but the evidence.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use metaroce_reports::{Conduct, Finding, TestResult, Verdict};
+use sha2::{Digest, Sha256};
+
+use crate::evidence::{CAPTURE, DECLARATION, Declaration, EVENTS, Event, SCHEMA, What};
+use crate::model::Sighting;
+use crate::monitors::{Bench, join};
+use crate::trace::pcapng::TraceReader;
+use crate::trace::{Observation, Side};
+
+/// Why evidence cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", file.display())]
+pub struct JudgeError {
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+fn error(file: &Path, message: impl ToString) -> JudgeError {
+    JudgeError {
+        file: file.into(),
+        message: message.to_string(),
+    }
+}
+
+/// SHA-256 of a file, hex.
+///
+/// # Errors
+/// [`JudgeError`] when it cannot be read.
+pub fn file_sha256(path: &Path) -> Result<String, JudgeError> {
+    let mut file = BufReader::new(File::open(path).map_err(|e| error(path, e))?);
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer).map_err(|e| error(path, e))? {
+            0 => return Ok(crate::program::hex(&digest.finalize())),
+            n => digest.update(&buffer[..n]),
+        }
+    }
+}
+
+/// Judges the evidence in `folder`.
+///
+/// # Errors
+/// [`JudgeError`] when a file is missing, damaged, cut, or belongs to another test.
+pub fn judge(folder: &Path) -> Result<TestResult, JudgeError> {
+    let declaration = read_declaration(folder)?;
+    for (name, told) in [
+        (CAPTURE, &declaration.capture_sha256),
+        (EVENTS, &declaration.events_sha256),
+    ] {
+        let file = folder.join(name);
+        if file_sha256(&file)? != *told {
+            return Err(error(
+                &file,
+                "is not the file that the declaration names: its SHA-256 differs",
+            ));
+        }
+    }
+    let events = read_events(&folder.join(EVENTS))?;
+    let mut trial = Trial::new(&declaration);
+    trial.read(&folder.join(CAPTURE), &events)?;
+    Ok(trial.result(&events))
+}
+
+fn read_declaration(folder: &Path) -> Result<Declaration, JudgeError> {
+    let file = folder.join(DECLARATION);
+    let text = std::fs::read_to_string(&file).map_err(|e| error(&file, e))?;
+    let declaration: Declaration = serde_json::from_str(&text).map_err(|e| error(&file, e))?;
+    if declaration.schema != SCHEMA {
+        return Err(error(
+            &file,
+            format!("schema {:?} instead of {SCHEMA:?}", declaration.schema),
+        ));
+    }
+    Ok(declaration)
+}
+
+fn read_events(file: &Path) -> Result<Vec<Event>, JudgeError> {
+    let text = std::fs::read_to_string(file).map_err(|e| error(file, e))?;
+    let lines = text.lines().enumerate();
+    lines
+        .map(|(n, line)| {
+            serde_json::from_str(line).map_err(|e| error(file, format!("line {}: {e}", n + 1)))
+        })
+        .collect()
+}
+
+/// Packets counted at the taps, in one direction.
+#[derive(Debug, Default, Clone, Copy)]
+struct Balance {
+    entered: u64,
+    left: u64,
+    dropped: u64,
+    duplicated: u64,
+}
+
+struct Trial<'t> {
+    declaration: &'t Declaration,
+    benches: Vec<(Side, Bench)>,
+    balance: [Balance; 2],
+    sent: [u64; 2],
+    noted: std::collections::BTreeMap<String, u64>,
+    end: u64,
+}
+
+impl<'t> Trial<'t> {
+    fn new(declaration: &'t Declaration) -> Self {
+        Self {
+            declaration,
+            benches: declaration
+                .judged
+                .iter()
+                .map(|side| (*side, Bench::default()))
+                .collect(),
+            balance: [Balance::default(); 2],
+            sent: [0; 2],
+            noted: std::collections::BTreeMap::new(),
+            end: 0,
+        }
+    }
+
+    /// Shows packets and events in order of time. Of the same instant, packets come first: an endpoint reports what a
+    /// packet has brought about.
+    fn read(&mut self, capture: &Path, events: &[Event]) -> Result<(), JudgeError> {
+        let mut events = events.iter().peekable();
+        for item in TraceReader::open(capture).map_err(|e| error(capture, e))? {
+            let (frame, observation) = item.map_err(|e| error(capture, e))?;
+            while let Some(event) = events.next_if(|event| event.t_ns < observation.time_ns) {
+                self.event(event);
+            }
+            self.observation(frame, &observation)
+                .map_err(|e| error(capture, e))?;
+        }
+        events.for_each(|event| self.event(event));
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.end = self.end.max(event.t_ns);
+        for (side, bench) in &mut self.benches {
+            bench.event(event, self.declaration, *side);
+        }
+    }
+
+    fn observation(&mut self, frame: u64, observation: &Observation) -> Result<(), String> {
+        self.end = self.end.max(observation.time_ns);
+        let from = observation.from;
+        let balance = &mut self.balance[from.index()];
+        if observation.tap == from {
+            self.sent[from.index()] += 1;
+            balance.entered += 1;
+            for note in &observation.notes {
+                *self.noted.entry(note.rule.clone()).or_default() += 1;
+                match note.action.as_str() {
+                    "drop" => balance.dropped += 1,
+                    "duplicate" => balance.duplicated += 1,
+                    _ => {}
+                }
+            }
+            // A packet that was dropped after a rule had doubled it is gone once, not twice.
+            let both = |action: &str| observation.notes.iter().any(|note| note.action == action);
+            if both("drop") && both("duplicate") {
+                balance.duplicated -= 1;
+            }
+        } else {
+            balance.left += 1;
+        }
+        for (side, bench) in &mut self.benches {
+            if let Some(sighting) = Sighting::decode(*side, frame, observation)? {
+                bench.sighting(&sighting, self.declaration, *side);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why the test proves nothing, if so: taps that do not balance, or a stimulus that was not there.
+    fn void(&self) -> Option<String> {
+        for side in Side::BOTH {
+            let b = self.balance[side.index()];
+            let held = self.declaration.held[side.index()];
+            if b.entered + b.duplicated != b.left + b.dropped + held {
+                return Some(format!(
+                    "the taps do not balance for packets from {side}: {} entered, {} duplicated, {} left, {} dropped, {held} held",
+                    b.entered, b.duplicated, b.left, b.dropped
+                ));
+            }
+        }
+        for rule in &self.declaration.rules {
+            let noted = self.noted.get(&rule.rule).copied().unwrap_or(0);
+            if noted != rule.fired {
+                return Some(format!(
+                    "rule {} acted {} times, the capture shows {noted}",
+                    rule.rule, rule.fired
+                ));
+            }
+            if rule.fired < rule.at_least {
+                return Some(format!(
+                    "the stimulus is missing: rule {} acted {} times, {} are needed",
+                    rule.rule, rule.fired, rule.at_least
+                ));
+            }
+        }
+        let silent = self
+            .declaration
+            .judged
+            .iter()
+            .find(|side| self.sent[side.index()] == 0);
+        silent.map(|side| format!("party {side} has sent nothing"))
+    }
+
+    fn result(self, events: &[Event]) -> TestResult {
+        let declaration = self.declaration;
+        let void = self.void();
+        let end = self.end;
+        let sides = self
+            .benches
+            .into_iter()
+            .map(|(side, bench)| bench.end(end, declaration, side))
+            .collect();
+        let findings = join(sides);
+        let mut result = TestResult {
+            id: declaration.test.clone(),
+            title: declaration.title.clone(),
+            scenario: declaration.test.clone(),
+            evidence: Some(format!("{}/{CAPTURE}", declaration.test)),
+            conduct: Conduct::Sound,
+            verdict: Verdict::Pass,
+            reason: None,
+            adapters: Vec::new(),
+            findings,
+        };
+        if let Some(problem) = &declaration.problem {
+            let who = problem
+                .side
+                .map_or("the harness".to_owned(), |side| format!("party {side}"));
+            result.reason = Some(format!("{who}: {}", problem.message));
+            result.conduct = Conduct::Error;
+            if problem.side.is_some() {
+                // The party, not the harness, ended the test: nothing passes, what it broke stays broken.
+                result.conduct = Conduct::Inconclusive;
+                keep_failures(&mut result);
+            } else {
+                result.findings.clear();
+            }
+            return result;
+        }
+        if let Some(reason) = void {
+            result.conduct = Conduct::Inconclusive;
+            result.reason = Some(reason);
+            return result;
+        }
+        if let Some(reason) = insane(declaration, events) {
+            result.reason = Some(reason);
+            keep_failures(&mut result);
+        }
+        result
+    }
+}
+
+/// What the exchanges around the stimulus say against the test.
+fn insane(declaration: &Declaration, events: &[Event]) -> Option<String> {
+    for when in ["before", "after"] {
+        for side in &declaration.judged {
+            let said = events
+                .iter()
+                .filter(|event| event.side == *side)
+                .filter_map(|event| match &event.what {
+                    What::Sanity {
+                        when: at,
+                        ok,
+                        detail,
+                    } if at == when => Some((*ok, detail)),
+                    _ => None,
+                });
+            let said: Vec<_> = said.collect();
+            if said.is_empty() {
+                return Some(format!(
+                    "no sanity exchange {when} the stimulus with party {side}"
+                ));
+            }
+            if let Some((_, detail)) = said.iter().find(|(ok, _)| !ok) {
+                return Some(format!(
+                    "the sanity exchange {when} the stimulus failed: {detail}"
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// A test around which the party was not well lets nothing pass. What it was seen to break, it broke.
+fn keep_failures(result: &mut TestResult) {
+    let reason = result.reason.clone().unwrap_or_default();
+    let mut any = false;
+    for finding in &mut result.findings {
+        if finding.verdict == Verdict::Fail {
+            any = true;
+        } else {
+            *finding =
+                Finding::inconclusive(finding.clause.clone(), finding.exercised, reason.clone());
+        }
+    }
+    // With a violation the test itself is sound enough to fail; without one it is inconclusive as a whole.
+    result.conduct = if any {
+        Conduct::Sound
+    } else {
+        Conduct::Inconclusive
+    };
+}
