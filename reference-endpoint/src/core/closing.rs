@@ -48,17 +48,34 @@ impl Connection {
         if matches!(self.state, State::Opening | State::Confirming) {
             return;
         }
-        let answer = CloseAck {
-            reason: close.reason,
-            rsvd: 0,
-        };
-        self.respond(now, Opcode::CLOSE_ACK, id, Body::CloseAck(answer));
+        self.close_to_answer = Some((id, close.reason));
         if !self.peer_closed {
             self.peer_closed = true;
-            self.reason = close.reason;
             self.drop_unstarted(shared);
         }
-        self.settle(now, shared);
+        if self.state != State::Closed {
+            self.reason = close.reason;
+        }
+        if close.reason == ERROR {
+            // The peer has given up: nothing that is under way will be taken any more.
+            self.finish_closed(now, shared);
+        } else {
+            self.settle(now, shared);
+        }
+        self.answer_close(now);
+    }
+
+    /// Answers the peer's CLOSE, but not while messages that were begun before it are still under way: with the answer
+    /// in hand the peer may forget the connection.
+    fn answer_close(&mut self, now: u64) {
+        let begun = self.streams.values().any(|stream| !stream.queue.is_empty());
+        if begun {
+            return;
+        }
+        if let Some((id, reason)) = self.close_to_answer.take() {
+            let answer = CloseAck { reason, rsvd: 0 };
+            self.respond(now, Opcode::CLOSE_ACK, id, Body::CloseAck(answer));
+        }
     }
 
     pub(super) fn on_close_ack(&mut self, now: u64, id: Psn, shared: &mut Shared<'_>) {
@@ -76,13 +93,20 @@ impl Connection {
     pub(super) fn settle(&mut self, now: u64, shared: &mut Shared<'_>) {
         self.advance_close(now);
         let idle = self.streams.values().all(|stream| stream.queue.is_empty());
-        if self.state != State::Closed && idle && (self.peer_closed || self.close_answered) {
-            self.finish(now, shared);
-            shared.events.push_back(Event::Closed {
-                conn: self.handle,
-                reason: self.reason,
-            });
+        if idle && (self.peer_closed || self.close_answered) {
+            self.finish_closed(now, shared);
         }
+    }
+
+    fn finish_closed(&mut self, now: u64, shared: &mut Shared<'_>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.finish(now, shared);
+        shared.events.push_back(Event::Closed {
+            conn: self.handle,
+            reason: self.reason,
+        });
     }
 
     fn finish(&mut self, now: u64, shared: &mut Shared<'_>) {
@@ -90,6 +114,7 @@ impl Connection {
         self.linger_until = Some(now + LINGER);
         self.requests.cancel(|purpose| purpose != Purpose::Close);
         self.flush(None, shared);
+        self.answer_close(now);
     }
 
     /// Ends the connection with an error: the work that `cause` names gets `status`, the rest is flushed in order.
@@ -165,12 +190,17 @@ impl Connection {
                 ));
             }
             for receive in stream.take_receives() {
+                let status = if receive.overrun {
+                    Status::LocLenErr
+                } else {
+                    Status::WrFlushErr
+                };
                 ended.push((
                     receive.order,
                     stream.id,
                     receive.wr_id,
                     WorkKind::Recv,
-                    Status::WrFlushErr,
+                    status,
                 ));
             }
         }
@@ -190,22 +220,10 @@ impl Connection {
 
     /// After a CLOSE of the peer no message is begun any more.
     fn drop_unstarted(&mut self, shared: &mut Shared<'_>) {
-        for stream in self.streams.values_mut() {
-            let started = stream
-                .queue
-                .iter()
-                .take_while(|message| message.sent > 0)
-                .count();
-            for message in stream.queue.drain(started..) {
-                shared.events.push_back(Event::Completion {
-                    conn: self.handle,
-                    stream: stream.id,
-                    wr_id: message.wr_id,
-                    kind: message.kind,
-                    status: Status::WrFlushErr,
-                    byte_len: 0,
-                });
-            }
-        }
+        self.streams
+            .values_mut()
+            .for_each(|stream| stream.flush_unstarted());
+        let ids: Vec<u16> = self.streams.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.report_ended(id, shared));
     }
 }

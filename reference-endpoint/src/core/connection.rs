@@ -18,6 +18,10 @@ use super::tx_path::TxPath;
 /// Reason of CLOSE: all is done.
 pub(super) const DONE: u16 = 0;
 
+/// How long an acceptor waits for the streams of a connection, ns. A CONFIRM that was held back in the network, from a
+/// connection that is over, would otherwise hold memory for ever.
+const IDLE: u64 = 30_000_000_000;
+
 /// Parameters of this version, with everything that is negotiated zero.
 pub(super) const fn blank_params() -> Params {
     Params {
@@ -92,8 +96,12 @@ pub(super) struct Connection {
     pub close_sent: bool,
     pub close_answered: bool,
     pub peer_closed: bool,
+    /// The peer's latest CLOSE, transaction and reason, while it has no answer.
+    pub close_to_answer: Option<(Psn, u16)>,
     pub linger_until: Option<u64>,
     pub reason: u16,
+    /// When an acceptor stops waiting for the streams.
+    streams_due: Option<u64>,
 }
 
 impl Connection {
@@ -127,6 +135,7 @@ impl Connection {
 
     /// An acceptor's connection, after a valid CONFIRM.
     pub(super) fn accepted(
+        now: u64,
         handle: u32,
         addresses: (SocketAddr, SocketAddr, u16),
         mine: Params,
@@ -134,7 +143,8 @@ impl Connection {
         transaction: u32,
     ) -> Self {
         let mut connection = Self::blank(handle, addresses, mine, theirs, transaction);
-        connection.connect(&mine.clone());
+        connection.connect(&mine);
+        connection.streams_due = Some(now + IDLE);
         connection
     }
 
@@ -166,8 +176,10 @@ impl Connection {
             close_sent: false,
             close_answered: false,
             peer_closed: false,
+            close_to_answer: None,
             linger_until: None,
             reason: DONE,
+            streams_due: None,
         }
     }
 
@@ -235,13 +247,23 @@ impl Connection {
             .iter()
             .filter(|_| self.state != State::Closed)
             .filter_map(TxPath::deadline);
+        let streams_due = self.streams_due.filter(|_| self.state == State::Connected);
         acks.chain(paths)
             .chain(self.requests.deadline())
+            .chain(streams_due)
             .chain(self.linger_until)
             .min()
     }
 
     pub(super) fn on_request_timers(&mut self, now: u64, shared: &mut Shared<'_>) {
+        if self.state == State::Connected && self.streams_due.is_some_and(|due| due <= now) {
+            self.fail(
+                now,
+                Status::RetryExcErr,
+                "the initiator opens no streams",
+                shared,
+            );
+        }
         for turn in self.requests.on_timer(now) {
             match turn {
                 Turn::Repeat(bytes) => self.control.push_back((self.first_port, bytes)),

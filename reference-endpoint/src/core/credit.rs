@@ -38,10 +38,7 @@ impl Connection {
         let Some(stream) = self.streams.get(&id) else {
             return;
         };
-        let next = stream
-            .queue
-            .iter()
-            .find(|message| message.sent < message.packets);
+        let next = stream.queue.iter().find(|message| message.has_more());
         if next.is_none_or(|message| stream.has_credit(message)) {
             self.requests
                 .cancel(|purpose| purpose == Purpose::Credit(id));
@@ -92,11 +89,13 @@ impl Connection {
         if !self.tx.iter().any(super::tx_path::TxPath::has_room) {
             return None;
         }
+        let window = usize::from(self.agreed().msg_window);
         let waiting = self.streams.values().filter(|stream| {
             stream
                 .queue
                 .iter()
-                .find(|m| m.sent < m.packets)
+                .take(window)
+                .find(|message| message.has_more())
                 .is_some_and(|message| !stream.has_credit(message))
         });
         let asked = waiting.filter(|stream| !self.requests.has(Purpose::Credit(stream.id)));

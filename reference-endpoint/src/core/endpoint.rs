@@ -18,13 +18,16 @@ use super::connection::{Connection, Shared, State, blank_params};
 use super::counters::Counters;
 use super::emit::emit;
 use super::event::{Event, WorkKind};
-use super::handshake::Secret;
+use super::handshake::{Secret, bytes_of, is_acceptable};
 use super::memory::Memory;
 use super::receive::{Piece, packets};
 use super::stream::{Receive, TxMessage};
 
 /// The longest message, bytes (STRM-012).
 const LONGEST: usize = 1 << 31;
+
+/// The largest region, bytes.
+const LARGEST_REGION: usize = u32::MAX as usize;
 
 /// An endpoint of the protocol. See the [module](super) for how to drive it.
 pub struct Endpoint {
@@ -159,8 +162,11 @@ impl Endpoint {
     /// Registers `len` bytes, all zero.
     ///
     /// # Errors
-    /// [`Misuse::Limit`].
+    /// [`Misuse::Limit`]; [`Misuse::Range`] above 4 GiB.
     pub fn register(&mut self, len: usize, access: Access) -> Result<Region, Misuse> {
+        if len > LARGEST_REGION {
+            return Err(Misuse::Range { what: "len" });
+        }
         let random = self.random.next_u32();
         self.memory.register(len, access, random)
     }
@@ -240,6 +246,9 @@ impl Endpoint {
     ) -> Result<(), Misuse> {
         let holds = self.memory.holds(&buf);
         let connection = self.connection(conn)?;
+        if connection.state == State::Closed {
+            return Err(Misuse::Closing);
+        }
         let order = connection.order;
         let queue = connection
             .streams
@@ -254,6 +263,7 @@ impl Endpoint {
             wr_id,
             order,
             buffer: buf,
+            overrun: false,
         });
         connection.order += 1;
         if starved {
@@ -339,6 +349,7 @@ impl Endpoint {
             packets: packets(buffer.len as u32, payload_size),
             sent: 0,
             acked: 0,
+            flushed: false,
         });
         connection.order += 1;
         Ok(())
@@ -352,7 +363,7 @@ impl Endpoint {
         self.connection(conn)?.close(now)
     }
 
-    /// What the endpoint has counted, as long as the connection is known.
+    /// What the endpoint has counted, over all its connections and for packets without one, as long as `conn` is known.
     pub fn counters(&self, conn: u32) -> Option<Counters> {
         self.connections.get(&conn).map(|_| self.counters)
     }
@@ -461,14 +472,18 @@ impl Endpoint {
         let repeated = known.is_some_and(|c| {
             c.theirs == *offered && c.mine == *accepted && c.peer.ip() == from.ip()
         });
-        if !repeated {
-            let mine = (bytes_of(offered), bytes_of(accepted));
-            let good = self
+        let cookie = &confirm.cookie;
+        let vouched = (bytes_of(offered), bytes_of(accepted));
+        let mut good = cbh.dcid == accepted.scid
+            && self
                 .secret
-                .is_mine(now, from.ip(), &mine.0, &mine.1, &confirm.cookie);
-            if !good || cbh.dcid != accepted.scid {
-                return self.reject(now, from, cbh, offered, RejectReason::BAD_COOKIE);
-            }
+                .is_mine(from.ip(), &vouched.0, &vouched.1, cookie);
+        // Repetitions are answered for as long as the connection is known.
+        good &= repeated || Secret::is_fresh(now, cookie);
+        if !good {
+            return self.reject(now, from, cbh, offered, RejectReason::BAD_COOKIE);
+        }
+        if !repeated {
             if known.is_some() || self.connections.len() >= self.config.max_connections {
                 return self.reject(now, from, cbh, offered, RejectReason::NO_RESOURCE);
             }
@@ -480,7 +495,7 @@ impl Endpoint {
             );
             let transaction = self.random.next_u32();
             let connection =
-                Connection::accepted(handle, addresses, *accepted, *offered, transaction);
+                Connection::accepted(now, handle, addresses, *accepted, *offered, transaction);
             self.connections.insert(handle, connection);
         }
         let header = Cbh {
@@ -547,29 +562,4 @@ impl Endpoint {
             Body::Open(_) | Body::Confirm(_) | Body::Unknown(_) => {}
         }
     }
-}
-
-/// Whether offered parameters lie within the limits of the table PARAMS.
-fn is_acceptable(params: &Params) -> bool {
-    (1..=256).contains(&params.paths)
-        && params.streams >= 1
-        && (1..=32767).contains(&params.msg_window)
-        && (256..=8192).contains(&params.payload_size)
-        && params.payload_size.is_power_of_two()
-        && params.vector_width == 256
-        && params.ts_unit >= 1
-        && params.extra_planes == 0
-        && params.scid.value() != 0
-}
-
-/// The parameters as they stand on the wire.
-fn bytes_of(params: &Params) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(Params::LEN);
-    params.visit(&mut |_, _, value| match value {
-        metaroce_wire::metaroce::Value::Int(number) => {
-            bytes.extend_from_slice(&number.to_be_bytes())
-        }
-        metaroce_wire::metaroce::Value::Bytes(raw) => bytes.extend_from_slice(raw),
-    });
-    bytes
 }

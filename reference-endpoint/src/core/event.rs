@@ -61,6 +61,8 @@ pub enum WorkKind {
 pub enum Status {
     /// Done.
     Success,
+    /// The message was longer than the receive.
+    LocLenErr,
     /// Ended because the connection did.
     WrFlushErr,
     /// The peer refused the request.
@@ -75,6 +77,7 @@ impl std::fmt::Display for Status {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Success => "IBV_WC_SUCCESS",
+            Self::LocLenErr => "IBV_WC_LOC_LEN_ERR",
             Self::WrFlushErr => "IBV_WC_WR_FLUSH_ERR",
             Self::RemInvReqErr => "IBV_WC_REM_INV_REQ_ERR",
             Self::RemAccessErr => "IBV_WC_REM_ACCESS_ERR",

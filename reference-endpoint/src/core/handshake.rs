@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use metaroce_wire::metaroce::{Params, U24};
+use metaroce_wire::metaroce::{Params, U24, Value};
 use metaroce_wire::serial::Psn;
 use siphasher::sip::SipHasher24;
 
@@ -80,27 +80,57 @@ impl Secret {
         cookie
     }
 
-    /// Whether `cookie` was made for these addresses and parameters, and not too long ago.
+    /// Whether `cookie` was made for these addresses and parameters, however long ago.
     pub(super) fn is_mine(
         &self,
-        now: u64,
         from: IpAddr,
         offered: &[u8],
         accepted: &[u8],
         cookie: &[u8; 32],
     ) -> bool {
-        let mut time = [0; 8];
-        time.copy_from_slice(&cookie[..8]);
-        let made = u64::from_be_bytes(time);
-        let age_ok = now.checked_sub(made).is_some_and(|age| age <= COOKIE_LIFE);
-        let expected = self.cookie(made, from, offered, accepted);
+        let expected = self.cookie(made_at(cookie), from, offered, accepted);
         // No early end: how much of a guess was right must not show in the time this takes.
         let difference = cookie
             .iter()
             .zip(expected)
             .fold(0, |all, (a, b)| all | (a ^ b));
-        age_ok && difference == 0
+        difference == 0
     }
+
+    /// Whether a cookie is recent enough to begin a connection with.
+    pub(super) fn is_fresh(now: u64, cookie: &[u8; 32]) -> bool {
+        now.checked_sub(made_at(cookie))
+            .is_some_and(|age| age <= COOKIE_LIFE)
+    }
+}
+
+fn made_at(cookie: &[u8; 32]) -> u64 {
+    let mut time = [0; 8];
+    time.copy_from_slice(&cookie[..8]);
+    u64::from_be_bytes(time)
+}
+
+/// Whether offered parameters lie within the limits of the table PARAMS.
+pub(super) fn is_acceptable(params: &Params) -> bool {
+    (1..=256).contains(&params.paths)
+        && params.streams >= 1
+        && (1..=32767).contains(&params.msg_window)
+        && (256..=8192).contains(&params.payload_size)
+        && params.payload_size.is_power_of_two()
+        && params.vector_width == 256
+        && params.ts_unit >= 1
+        && params.extra_planes == 0
+        && params.scid.value() != 0
+}
+
+/// Every value of the parameters, for the cookie to vouch for.
+pub(super) fn bytes_of(params: &Params) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(2 * Params::LEN);
+    params.visit(&mut |_, _, value| match value {
+        Value::Int(number) => bytes.extend_from_slice(&number.to_be_bytes()),
+        Value::Bytes(raw) => bytes.extend_from_slice(raw),
+    });
+    bytes
 }
 
 fn address(from: IpAddr) -> [u8; 16] {
@@ -119,18 +149,18 @@ mod tests {
         let secret = Secret::new([1, 2]);
         let from: IpAddr = [192, 0, 2, 1].into();
         let cookie = secret.cookie(5, from, b"offered", b"accepted");
-        assert!(secret.is_mine(6, from, b"offered", b"accepted", &cookie));
-        assert!(!secret.is_mine(4, from, b"offered", b"accepted", &cookie));
-        assert!(!secret.is_mine(6 + COOKIE_LIFE, from, b"offered", b"accepted", &cookie));
-        assert!(!secret.is_mine(6, [192, 0, 2, 2].into(), b"offered", b"accepted", &cookie));
-        assert!(!secret.is_mine(6, from, b"Offered", b"accepted", &cookie));
-        assert!(!secret.is_mine(6, from, b"offered", b"Accepted", &cookie));
-        assert!(!Secret::new([1, 3]).is_mine(6, from, b"offered", b"accepted", &cookie));
+        assert!(secret.is_mine(from, b"offered", b"accepted", &cookie));
+        assert!(!secret.is_mine([192, 0, 2, 2].into(), b"offered", b"accepted", &cookie));
+        assert!(!secret.is_mine(from, b"Offered", b"accepted", &cookie));
+        assert!(!secret.is_mine(from, b"offered", b"Accepted", &cookie));
+        assert!(!Secret::new([1, 3]).is_mine(from, b"offered", b"accepted", &cookie));
+        assert!(Secret::is_fresh(5, &cookie) && Secret::is_fresh(5 + COOKIE_LIFE, &cookie));
+        assert!(!Secret::is_fresh(4, &cookie) && !Secret::is_fresh(6 + COOKIE_LIFE, &cookie));
         for i in 0..32 {
             let mut other = cookie;
             other[i] ^= 1;
             assert!(
-                !secret.is_mine(6, from, b"offered", b"accepted", &other),
+                !secret.is_mine(from, b"offered", b"accepted", &other),
                 "byte {i}"
             );
         }

@@ -25,7 +25,25 @@ enum Placed {
     Yes,
     /// There is nothing that it could belong to: dropped in silence.
     Nowhere,
+    /// It is not cut as messages are, or contradicts the packets of its message that came before: likewise.
+    Malformed,
     Refused(NakCode),
+}
+
+impl Piece<'_> {
+    /// The receive that the message consumes; none for a Write.
+    fn rqsn(&self) -> Option<Rqsn> {
+        self.remote.is_none().then_some(self.msgh.rqsn)
+    }
+
+    /// Whether the piece starts at a multiple of the payload size, and is of that size unless it is the last
+    /// (STRM-013, STRM-014). Packets of a message are counted, which only works when they all are cut like that.
+    fn is_cut(&self, payload_size: u16) -> bool {
+        let size = u32::from(payload_size);
+        let fills = self.payload.len() == size as usize;
+        let ends = self.msgh.mflags.has(MFlags::EOM) && self.payload.len() <= size as usize;
+        self.msgh.offset.is_multiple_of(size) && (fills || ends)
+    }
 }
 
 impl Connection {
@@ -69,6 +87,10 @@ impl Connection {
                 shared.counters.misdirected += 1;
                 return;
             }
+            Placed::Malformed => {
+                shared.counters.malformed += 1;
+                return;
+            }
             Placed::Refused(code) => {
                 self.refuse(now, cbh, &piece.msgh, code, shared);
                 return;
@@ -83,21 +105,22 @@ impl Connection {
         rx.take(cbh.psn, ecn, piece.payload.len(), at_once);
         rx.trigger = Some(trigger);
         rx.ack_due.get_or_insert(due);
-        self.count(&piece.msgh, piece.remote.is_none(), shared);
+        self.count(now, piece, shared);
     }
 
     fn place(&self, piece: &Piece<'_>, shared: &mut Shared<'_>) -> Placed {
         let msgh = &piece.msgh;
         let window = self.agreed().msg_window;
-        let payload_size = usize::from(self.agreed().payload_size);
         let Some(stream) = self.streams.get(&msgh.stream).filter(|stream| stream.open) else {
             return Placed::Nowhere;
         };
-        if self.state == State::Closed
-            || !stream.expects(msgh.msn, window)
-            || piece.payload.len() > payload_size
-        {
+        if self.state == State::Closed || !stream.expects(msgh.msn, window) {
             return Placed::Nowhere;
+        }
+        if !piece.is_cut(self.agreed().payload_size)
+            || !stream.goes_with(msgh.msn, piece.rqsn(), msgh.len)
+        {
+            return Placed::Malformed;
         }
         let placed = match piece.remote {
             Some((va, rkey)) => {
@@ -142,14 +165,24 @@ impl Connection {
         let bytes = emit(header, Body::Nak(nak), self.local, self.peer);
         self.control.push_back((self.first_port, bytes));
         shared.counters.naks_sent += 1;
+        if code == NakCode::LENGTH
+            && let Some(stream) = self.streams.get_mut(&msgh.stream)
+        {
+            stream.mark_overrun(msgh.rqsn);
+        }
     }
 
-    fn count(&mut self, msgh: &Msgh, is_send: bool, shared: &mut Shared<'_>) {
+    fn count(&mut self, now: u64, piece: &Piece<'_>, shared: &mut Shared<'_>) {
+        let msgh = &piece.msgh;
         let packets = packets(msgh.len, self.agreed().payload_size);
         let Some(stream) = self.streams.get_mut(&msgh.stream) else {
             return;
         };
-        for (receive, byte_len) in stream.on_arrival(msgh.msn, is_send, msgh.len, packets) {
+        let Ok(complete) = stream.on_arrival(msgh.msn, piece.rqsn(), msgh.len, packets) else {
+            let message = "the peer numbers its sends out of order";
+            return self.fail(now, Status::RemInvReqErr, message, shared);
+        };
+        for (receive, byte_len) in complete {
             shared.events.push_back(Event::Completion {
                 conn: self.handle,
                 stream: msgh.stream,

@@ -107,14 +107,10 @@ impl Connection {
         let next = self.next_stream;
         let mut found = None;
         let mut starving = Vec::new();
-        let peer_closed = self.peer_closed;
         for stream in self.streams.values_mut().filter(|stream| stream.open) {
             let Some(message) = stream.sendable(window).copied() else {
                 continue;
             };
-            if peer_closed && message.sent == 0 {
-                continue;
-            }
             if stream.has_credit(&message) {
                 let turn = (stream.id < next, stream.id);
                 if found.is_none_or(|best| turn < best) {
@@ -249,21 +245,34 @@ impl Connection {
 
     fn complete(&mut self, now: u64, newly: &[Sent], shared: &mut Shared<'_>) {
         for sent in newly {
-            let Some(stream) = self.streams.get_mut(&sent.stream) else {
-                continue;
-            };
-            for message in stream.on_acked(sent.msn) {
-                shared.events.push_back(Event::Completion {
-                    conn: self.handle,
-                    stream: sent.stream,
-                    wr_id: message.wr_id,
-                    kind: message.kind,
-                    status: Status::Success,
-                    byte_len: message.buffer.len as u32,
-                });
+            if let Some(stream) = self.streams.get_mut(&sent.stream) {
+                stream.on_acked(sent.msn);
             }
+            self.report_ended(sent.stream, shared);
         }
         self.settle(now, shared);
+    }
+
+    /// Reports the work of a stream that has ended.
+    pub(super) fn report_ended(&mut self, id: u16, shared: &mut Shared<'_>) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        for message in stream.take_ended() {
+            let (status, byte_len) = if message.flushed {
+                (Status::WrFlushErr, 0)
+            } else {
+                (Status::Success, message.buffer.len as u32)
+            };
+            shared.events.push_back(Event::Completion {
+                conn: self.handle,
+                stream: id,
+                wr_id: message.wr_id,
+                kind: message.kind,
+                status,
+                byte_len,
+            });
+        }
     }
 
     pub(super) fn on_nak(&mut self, now: u64, cbh: &Cbh, nak: &Nak, shared: &mut Shared<'_>) {

@@ -10,6 +10,11 @@ use super::control::Purpose;
 use super::event::{Event, Status};
 use super::stream::Stream;
 
+/// Statuses of STREAM_OPEN_ACK.
+const OPEN: u16 = 0;
+const NO_RESOURCE: u16 = 1;
+const IN_USE: u16 = 2;
+
 impl Connection {
     pub(super) fn on_accept(
         &mut self,
@@ -34,6 +39,9 @@ impl Connection {
             && (1..=offered.msg_window).contains(&agreed.msg_window)
             && (256..=offered.payload_size).contains(&agreed.payload_size)
             && agreed.payload_size.is_power_of_two()
+            && agreed.vector_width == offered.vector_width
+            && agreed.ts_unit >= 1
+            && agreed.extra_planes == 0
             && agreed.scid.value() != 0;
         if !sound {
             self.fail(
@@ -122,13 +130,19 @@ impl Connection {
         if self.initiator || matches!(self.state, State::Opening | State::Confirming) {
             return;
         }
-        let known = self.streams.contains_key(&open.stream);
+        let known = self.streams.get(&open.stream);
         let fits =
             open.stream.is_multiple_of(2) && self.streams.len() < usize::from(self.mine.streams);
-        let status = if known || fits { 0 } else { 1 };
-        if !known && fits {
+        let status = match known {
+            Some(stream) if stream.opened_by == Some(id) => OPEN,
+            Some(_) => IN_USE,
+            None if fits => OPEN,
+            None => NO_RESOURCE,
+        };
+        if known.is_none() && fits {
             let mut stream = Stream::new(open.stream, open.first_msn, open.first_rqsn);
             stream.open = true;
+            stream.opened_by = Some(id);
             stream.on_credit(open.rq_limit);
             self.streams.insert(open.stream, stream);
         }

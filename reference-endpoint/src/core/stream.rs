@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use metaroce_wire::serial::{Msn, Rqsn};
+use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::Buffer;
 use super::event::WorkKind;
@@ -23,6 +23,15 @@ pub(super) struct TxMessage {
     /// Packets sent at least once.
     pub sent: u32,
     pub acked: u32,
+    /// It is not begun any more, and ends when its turn comes.
+    pub flushed: bool,
+}
+
+impl TxMessage {
+    /// Whether it has packets that are still to be sent for the first time.
+    pub(super) fn has_more(&self) -> bool {
+        self.sent < self.packets && !self.flushed
+    }
 }
 
 /// A posted receive.
@@ -31,7 +40,13 @@ pub(super) struct Receive {
     pub wr_id: u64,
     pub order: u64,
     pub buffer: Buffer,
+    /// The peer has sent a message that is longer.
+    pub overrun: bool,
 }
+
+/// Why a packet does not go with what its message has shown before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inconsistent;
 
 /// A message of which packets have arrived.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,13 +55,16 @@ struct RxMessage {
     packets: u32,
     arrived: u32,
     len: u32,
-    is_send: bool,
+    /// The receive that it consumes; none for a Write.
+    rqsn: Option<Rqsn>,
 }
 
 /// One stream, both directions.
 pub(super) struct Stream {
     pub id: u16,
     pub open: bool,
+    /// Transaction that opened it, at the side that was asked.
+    pub opened_by: Option<Psn>,
     pub queue: VecDeque<TxMessage>,
     pub next_msn: Msn,
     pub next_rqsn: Rqsn,
@@ -64,6 +82,7 @@ impl Stream {
         Self {
             id,
             open: false,
+            opened_by: None,
             queue: VecDeque::new(),
             next_msn: first_msn,
             next_rqsn: first_rqsn,
@@ -97,32 +116,42 @@ impl Stream {
         self.queue
             .iter_mut()
             .take(usize::from(window))
-            .find(|message| message.sent < message.packets)
+            .find(|message| message.has_more())
     }
 
     pub(super) fn has_credit(&self, message: &TxMessage) -> bool {
         message.kind != WorkKind::Send || message.rqsn.precedes(self.credit)
     }
 
-    /// Takes a newer limit; an older one, or one that promises more than the rules allow, changes nothing.
+    /// Takes a newer limit; an older one changes nothing.
     pub(super) fn on_credit(&mut self, limit: Rqsn) {
         if self.credit.precedes(limit) {
             self.credit = limit;
         }
     }
 
-    /// Counts an acknowledged packet; returns the work that is now complete, in order.
-    pub(super) fn on_acked(&mut self, msn: Msn) -> Vec<TxMessage> {
+    /// Counts an acknowledged packet.
+    pub(super) fn on_acked(&mut self, msn: Msn) {
         if let Some(first) = self.queue.front().map(|message| message.msn)
             && let Some(message) = self.queue.get_mut(msn.distance_from(first) as usize)
         {
             message.acked += 1;
         }
+    }
+
+    /// Ends the work that is not begun yet.
+    pub(super) fn flush_unstarted(&mut self) {
+        let unstarted = self.queue.iter_mut().filter(|message| message.sent == 0);
+        unstarted.for_each(|message| message.flushed = true);
+    }
+
+    /// Takes the work that has ended, in order (STRM-028).
+    pub(super) fn take_ended(&mut self) -> Vec<TxMessage> {
         let mut complete = Vec::new();
         while self
             .queue
             .front()
-            .is_some_and(|message| message.acked == message.packets)
+            .is_some_and(|message| message.acked == message.packets || message.flushed)
         {
             complete.extend(self.queue.pop_front());
         }
@@ -136,6 +165,13 @@ impl Stream {
     pub(super) fn receive(&self, rqsn: Rqsn) -> Option<&Receive> {
         self.receives
             .get(usize::from(rqsn.distance_from(self.first_receive)))
+    }
+
+    pub(super) fn mark_overrun(&mut self, rqsn: Rqsn) {
+        let index = usize::from(rqsn.distance_from(self.first_receive));
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.overrun = true;
+        }
     }
 
     pub(super) fn has_receives(&self) -> bool {
@@ -153,14 +189,26 @@ impl Stream {
         msn.distance_from(self.lowest) < u32::from(window)
     }
 
+    /// Whether a packet goes with those of its message that came before it: every packet of a message repeats the
+    /// length and the receive (STRM-009).
+    pub(super) fn goes_with(&self, msn: Msn, rqsn: Option<Rqsn>, len: u32) -> bool {
+        let index = msn.distance_from(self.lowest) as usize;
+        self.incoming.get(index).is_none_or(|message| {
+            message.packets == 0 || message.rqsn == rqsn && message.len == len
+        })
+    }
+
     /// Counts a first arrival. Returns the receives that are now complete, with their lengths, in order.
+    ///
+    /// # Errors
+    /// [`Inconsistent`] when the Sends of the stream are not numbered in the order of its messages (STRM-007).
     pub(super) fn on_arrival(
         &mut self,
         msn: Msn,
-        is_send: bool,
+        rqsn: Option<Rqsn>,
         len: u32,
         packets: u32,
-    ) -> Vec<(Receive, u32)> {
+    ) -> Result<Vec<(Receive, u32)>, Inconsistent> {
         let index = msn.distance_from(self.lowest) as usize;
         if self.incoming.len() <= index {
             self.incoming.resize(index + 1, RxMessage::default());
@@ -170,7 +218,7 @@ impl Stream {
                 packets,
                 arrived: message.arrived + 1,
                 len,
-                is_send,
+                rqsn,
             };
         }
         let mut complete = Vec::new();
@@ -180,7 +228,10 @@ impl Stream {
             }
             self.incoming.pop_front();
             self.lowest = self.lowest.add(1);
-            if message.is_send {
+            if let Some(rqsn) = message.rqsn {
+                if rqsn != self.first_receive {
+                    return Err(Inconsistent);
+                }
                 self.first_receive = self.first_receive.add(1);
                 complete.extend(
                     self.receives
@@ -189,10 +240,12 @@ impl Stream {
                 );
             }
         }
-        complete
+        Ok(complete)
     }
 
+    /// Takes all receives back. They stay promised, so that the limit does not recede (STRM-031).
     pub(super) fn take_receives(&mut self) -> VecDeque<Receive> {
+        self.first_receive = self.rq_limit();
         std::mem::take(&mut self.receives)
     }
 }
