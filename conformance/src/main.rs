@@ -1,1 +1,306 @@
-fn main() {}
+//! `metaroce`: certifies an implementation of the open profile of MetaRoCE.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use metaroce_conformance::run::{LinkKind, Plan, RESULT, RunError};
+use metaroce_conformance::{cli, pics::Pics, run, scenario};
+use metaroce_reports::exit;
+
+#[derive(Parser)]
+#[command(version, about = "Conformance suite for the open profile of MetaRoCE", after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Cmd>,
+}
+
+const EXAMPLES: &str = "Examples:
+  metaroce                                  certify the reference endpoint over real sockets
+  metaroce run --adapter ./my-adapter       certify your implementation
+  metaroce run --filter 'tag(loss) and clause(REL-*)'
+  metaroce analyze target/metaroce/latest   compute the verdicts again from the evidence
+  metaroce explain REL-031                  show a clause and what judges it
+
+Exit codes: 0 all selected clauses pass, 1 a clause failed, 2 usage or input error, 3 nothing failed but something is
+inconclusive, 4 harness error.";
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// Run tests and judge them (the default).
+    Run(Box<RunArgs>),
+    /// Compute the verdicts of a run again from its evidence.
+    Analyze {
+        /// Folder of the run.
+        dir: PathBuf,
+        #[arg(long, value_enum, default_value_t = Format::Table)]
+        format: Format,
+    },
+    /// Show a clause, its source and what judges it.
+    Explain {
+        /// Id of the clause.
+        clause: String,
+        #[arg(long, value_enum, default_value_t = Format::Table)]
+        format: Format,
+    },
+    /// Say what this machine can and cannot do, and why.
+    Doctor {
+        #[arg(long, value_enum, default_value_t = Format::Table)]
+        format: Format,
+    },
+    /// List all clauses.
+    Clauses {
+        #[arg(long, value_enum, default_value_t = Format::Json)]
+        format: Format,
+        /// Print the lock file instead.
+        #[arg(long)]
+        lock: bool,
+    },
+    /// Run the mutants of the reference endpoint in simulated time: each must fail on its clause.
+    #[cfg(feature = "reference")]
+    Mutants {
+        #[arg(long, value_enum, default_value_t = Format::Json)]
+        format: Format,
+        /// Only show what there is.
+        #[arg(long)]
+        list: bool,
+    },
+    /// Be the reference endpoint, driven over standard input and output.
+    #[cfg(feature = "reference")]
+    Endpoint {
+        /// Be this mutant.
+        #[arg(long)]
+        mutant: Option<String>,
+    },
+    /// Start a command and end it when the parent ends.
+    #[command(hide = true)]
+    Supervise {
+        #[arg(long)]
+        parent: u32,
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Link {
+    Sim,
+    Relay,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    /// Simulated time, or a relay between processes over loopback addresses.
+    #[arg(long, value_enum, default_value_t = Link::Relay)]
+    link: Link,
+    /// Command line of the implementation's adapter; the reference endpoint when missing.
+    #[arg(long)]
+    adapter: Option<String>,
+    /// Command line of the peer's adapter; the reference endpoint when missing.
+    #[arg(long, requires = "adapter")]
+    peer: Option<String>,
+    /// What the implementation claims (YAML).
+    #[arg(long)]
+    pics: Option<PathBuf>,
+    /// Folder for the evidence.
+    #[arg(long, default_value = "target/metaroce/latest")]
+    out: PathBuf,
+    /// Seed of every random choice.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Which tests and clauses: id(glob), clause(glob), tag(name) with and, or, not.
+    #[arg(long)]
+    filter: Option<String>,
+    /// Scenarios of a file or folder instead of the suite's own.
+    #[arg(long)]
+    scenarios: Option<PathBuf>,
+    /// Only list the tests.
+    #[arg(long)]
+    list: bool,
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let command = cli.command.unwrap_or_else(|| {
+        // No subcommand is `run` with its defaults.
+        match Cli::parse_from(["metaroce", "run"]).command {
+            Some(command) => command,
+            None => unreachable!("`run` is a subcommand"),
+        }
+    });
+    let code = perform(command).unwrap_or_else(|error| {
+        eprintln!("error: {error}");
+        match error {
+            RunError::Usage(_) => exit::USAGE,
+            RunError::Harness(_) => exit::HARNESS,
+        }
+    });
+    // Ends other threads too: one may wait on standard input.
+    std::process::exit(i32::from(code))
+}
+
+fn perform(command: Cmd) -> Result<u8, RunError> {
+    match command {
+        Cmd::Run(args) => run_tests(&args),
+        Cmd::Analyze { dir, format } => {
+            let result = run::analyze(&dir)?;
+            show(&result, format)?;
+            let stored = std::fs::read_to_string(dir.join(RESULT));
+            let fresh = metaroce_reports::json::render(&result)
+                .map_err(|e| RunError::Harness(e.to_string()))?;
+            match stored {
+                Ok(stored) if stored == fresh => Ok(exit::exit_code(&result)),
+                Ok(_) => Err(RunError::Harness(format!(
+                    "{RESULT} in {} is not what the evidence gives",
+                    dir.display()
+                ))),
+                Err(e) => Err(RunError::Harness(format!(
+                    "{}: {e}: the run was not finished",
+                    dir.join(RESULT).display()
+                ))),
+            }
+        }
+        Cmd::Explain { clause, format } => {
+            out(&cli::explain(&clause, format == Format::Json)?).map(|()| exit::PASS)
+        }
+        Cmd::Doctor { format } => out(&cli::doctor(format == Format::Json)?).map(|()| exit::PASS),
+        Cmd::Clauses { lock: true, .. } => out(&cli::lock()?).map(|()| exit::PASS),
+        Cmd::Clauses { format, .. } => {
+            out(&cli::clauses(format == Format::Json)?).map(|()| exit::PASS)
+        }
+        #[cfg(feature = "reference")]
+        Cmd::Mutants { format, list } => {
+            let (text, complete) = cli::mutants(format == Format::Json, list, &mut |line| {
+                eprintln!("{line}")
+            })?;
+            out(&text)?;
+            Ok(if complete { exit::PASS } else { exit::FAIL })
+        }
+        #[cfg(feature = "reference")]
+        Cmd::Endpoint { mutant } => {
+            let options = metaroce_endpoint::adapter::Options { mutant };
+            let ended = metaroce_endpoint::adapter::run_stdio(&options);
+            ended
+                .map(|()| exit::PASS)
+                .map_err(|e| RunError::Usage(e.to_string()))
+        }
+        Cmd::Supervise { parent, command } => {
+            metaroce_conformance::iut::supervise(parent, &command)
+                .map_err(|e| RunError::Harness(format!("{}: {e}", command.join(" "))))
+        }
+    }
+}
+
+fn run_tests(args: &RunArgs) -> Result<u8, RunError> {
+    let pics = match &args.pics {
+        Some(path) => Pics::load(path).map_err(RunError::Usage)?,
+        None => Pics::parse("pics/reference.yaml", metaroce_conformance::pics::REFERENCE)
+            .map_err(RunError::Harness)?,
+    };
+    let scenarios = match &args.scenarios {
+        Some(path) => scenario::load(path).map_err(|e| RunError::Usage(e.to_string()))?,
+        None => scenario::built_in().map_err(|e| RunError::Harness(e.to_string()))?,
+    };
+    let plan = Plan {
+        link: match args.link {
+            Link::Sim => LinkKind::Sim,
+            Link::Relay => LinkKind::Relay,
+        },
+        adapter: args.adapter.clone(),
+        peer: args.peer.clone(),
+        mutant: None,
+        pics,
+        seed: args.seed,
+        filter: args.filter.clone(),
+        scenarios,
+    };
+    if args.list {
+        return out(&cli::list(&plan.tests()?, args.format == Format::Json)?).map(|()| exit::PASS);
+    }
+    let bar = progress_bar();
+    let result = run::run(&plan, &args.out, &mut |n, of, id| match &bar {
+        Some(bar) => {
+            bar.set_length(of as u64);
+            bar.set_position(n as u64);
+            bar.set_message(id.to_owned());
+        }
+        None => eprintln!("[{}/{of}] {id}", n + 1),
+    });
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+    let result = result?;
+    let harness = |e: metaroce_reports::RenderError| RunError::Harness(e.to_string());
+    for (name, text) in [
+        ("report.md", metaroce_reports::markdown::render(&result)),
+        (
+            "junit.xml",
+            metaroce_reports::junit::render(&result).map_err(harness)?,
+        ),
+    ] {
+        let path = args.out.join(name);
+        std::fs::write(&path, text)
+            .map_err(|e| RunError::Harness(format!("{}: {e}", path.display())))?;
+    }
+    show(&result, args.format)?;
+    eprintln!("evidence: {}", absolute(&args.out).display());
+    Ok(exit::exit_code(&result))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn progress_bar() -> Option<indicatif::ProgressBar> {
+    if !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let bar = indicatif::ProgressBar::new(1);
+    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    Some(bar)
+}
+
+fn show(result: &metaroce_reports::RunResult, format: Format) -> Result<(), RunError> {
+    match format {
+        Format::Json => out(&metaroce_reports::json::render(result)
+            .map_err(|e| RunError::Harness(e.to_string()))?),
+        Format::Table => {
+            use metaroce_reports::table::{Colour, render};
+            let colour = if std::io::stdout().is_terminal() {
+                Colour::Always
+            } else {
+                Colour::Never
+            };
+            out(&render(result, colour))
+        }
+    }
+}
+
+/// Writes to standard output; a reader that has gone away is no error.
+fn out(text: &str) -> Result<(), RunError> {
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| {
+        if text.ends_with('\n') {
+            Ok(())
+        } else {
+            stdout.write_all(b"\n")
+        }
+    });
+    match written {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(RunError::Harness(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}

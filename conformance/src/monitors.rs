@@ -114,6 +114,9 @@ pub fn coverage() -> BTreeMap<String, Vec<String>> {
     all
 }
 
+/// What one monitor found: clause, exercises, violations kept, violations counted besides.
+pub type Found = (String, u64, Vec<Violation>, u64);
+
 /// All monitors for one judged side.
 pub struct Bench {
     running: Vec<(&'static str, Box<dyn Monitor>, Tally)>,
@@ -161,12 +164,7 @@ impl Bench {
     }
 
     /// Ends the trace.
-    pub fn end(
-        mut self,
-        time: u64,
-        declaration: &Declaration,
-        side: Side,
-    ) -> Vec<(String, u64, Vec<Violation>, u64)> {
+    pub fn end(mut self, time: u64, declaration: &Declaration, side: Side) -> Vec<Found> {
         let context = Context {
             view: &self.view,
             declaration,
@@ -187,7 +185,7 @@ impl Bench {
 }
 
 /// Joins what was found for the judged sides into one finding a clause.
-pub fn join(sides: Vec<Vec<(String, u64, Vec<Violation>, u64)>>) -> Vec<Finding> {
+pub fn join(sides: Vec<Vec<Found>>) -> Vec<Finding> {
     let mut all: BTreeMap<String, (u64, Vec<Violation>, u64)> = BTreeMap::new();
     for (clause, exercised, violations, more) in sides.into_iter().flatten() {
         let sum = all.entry(clause).or_default();

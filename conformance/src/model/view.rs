@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use metaroce_wire::frame::Ecn;
-use metaroce_wire::metaroce::{AckHeader, Body, Cbh, Flags, Msgh, Opcode, Params, Sack};
+use metaroce_wire::metaroce::{AckFlags, AckHeader, Body, Cbh, Flags, Msgh, Opcode, Params, Sack};
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::Sighting;
@@ -239,6 +239,8 @@ pub struct View {
     pub tx: BTreeMap<u8, TxView>,
     /// Paths received on.
     pub rx: BTreeMap<u8, RxView>,
+    /// What the latest packet has shown to be lost: path, PSN, time and frame.
+    pub newly_lost: Vec<(u8, u32, u64, u64)>,
 }
 
 impl View {
@@ -307,6 +309,7 @@ impl View {
 
     /// Notes a sighting; monitors have seen it before.
     pub fn update(&mut self, s: &Sighting<'_>) {
+        self.newly_lost.clear();
         if s.sent {
             self.sent(s)
         } else {
@@ -363,9 +366,15 @@ impl View {
     fn told(&mut self, cbh: &Cbh, header: AckHeader, sack: Sack) {
         if let Some(rx) = self.rx.get_mut(&cbh.path) {
             rx.told = Some((cbh.psn, sack, header));
-            rx.duplicates = 0;
+            // An acknowledgment may have been written before its sender saw what the tap saw: what it does not tell
+            // remains to be told.
+            if header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0 {
+                rx.duplicates = 0;
+            }
+            if header.ack_flags & AckFlags::OUT_OF_WINDOW_SEEN.0 != 0 {
+                rx.out_of_window = 0;
+            }
             rx.unacked = 0;
-            rx.out_of_window = 0;
         }
     }
 
@@ -550,6 +559,8 @@ impl View {
         if !top.precedes(tx.next) || cum.precedes(tx.cum) {
             return;
         }
+        // Everything before the old cumulative PSN is acknowledged already.
+        let open = tx.cum.add(1).distance_from(mine.isn);
         tx.cum = cum;
         tx.acked = true;
         tx.progress = s.time;
@@ -560,7 +571,7 @@ impl View {
             _ => None,
         };
         let mut newly = Vec::new();
-        for (at, packet) in &mut tx.packets {
+        for (at, packet) in tx.packets.range_mut(open..) {
             let psn = mine.isn.add(*at);
             if packet.acked.is_none() && (psn.precedes_or_is(cum) || sack.contains(cum, psn)) {
                 packet.acked = Some(s.time);
@@ -568,13 +579,12 @@ impl View {
             }
         }
         if let Some(echo) = echo {
-            for packet in tx
-                .packets
-                .values_mut()
-                .filter(|packet| packet.acked.is_none() && packet.lost.is_none())
-            {
-                if Psn::new(packet.stamp).precedes(Psn::new(echo)) {
+            for (at, packet) in tx.packets.range_mut(open..) {
+                let before = Psn::new(packet.stamp).precedes(Psn::new(echo));
+                if packet.acked.is_none() && packet.lost.is_none() && before {
                     packet.lost = Some((s.time, s.frame));
+                    let psn = mine.isn.add(*at).value();
+                    self.newly_lost.push((cbh.path, psn, s.time, s.frame));
                 }
             }
         }

@@ -127,17 +127,9 @@ struct Repair {
 
 impl Monitor for Repair {
     fn sighting(&mut self, s: &Sighting<'_>, c: &Context<'_>, tally: &mut Tally) {
-        // What the view has learnt from the packets before this one.
-        if let Some(mine) = c.view.mine {
-            for (path, tx) in &c.view.tx {
-                for (at, packet) in &tx.packets {
-                    if let Some(lost) = packet.lost {
-                        self.open
-                            .entry((*path, mine.isn.add(*at).value()))
-                            .or_insert(lost);
-                    }
-                }
-            }
+        // What the view has learnt from the packet before this one.
+        for (path, psn, time, frame) in &c.view.newly_lost {
+            self.open.entry((*path, *psn)).or_insert((*time, *frame));
         }
         let Some(cbh) = s.cbh().filter(|cbh| s.sent && cbh.opcode.is_data()) else {
             return;

@@ -1,0 +1,302 @@
+//! What the commands print.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::monitors;
+use crate::run::{RunError, Test};
+
+fn harness(e: impl ToString) -> RunError {
+    RunError::Harness(e.to_string())
+}
+
+fn pretty(value: &Value) -> Result<String, RunError> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(harness)
+}
+
+fn all_clauses() -> Result<Vec<Value>, RunError> {
+    let coverage = monitors::coverage();
+    let mut all = Vec::new();
+    for clause in metaroce_spec::clauses().map_err(harness)? {
+        let mut value = serde_json::to_value(&clause).map_err(harness)?;
+        let covered = value["id"]
+            .as_str()
+            .and_then(|id| coverage.get(id))
+            .cloned()
+            .unwrap_or_default();
+        value["covered_by"] = json!(covered);
+        all.push(value);
+    }
+    Ok(all)
+}
+
+/// All clauses.
+///
+/// # Errors
+/// [`RunError`].
+pub fn clauses(as_json: bool) -> Result<String, RunError> {
+    let all = all_clauses()?;
+    if as_json {
+        let keep = |clause: &Value| {
+            json!({
+                "id": clause["id"], "level": clause["level"], "role": clause["role"], "source": clause["source"],
+                "observability": clause["observability"], "covered_by": clause["covered_by"],
+            })
+        };
+        return pretty(&Value::Array(all.iter().map(keep).collect()));
+    }
+    let mut text = String::new();
+    for clause in &all {
+        let covered = clause["covered_by"].as_array().map_or(0, Vec::len);
+        let word = |key: &str| clause[key].as_str().unwrap_or_default().to_owned();
+        let mark = if covered > 0 { "monitored" } else { "-" };
+        writeln!(
+            text,
+            "{:10} {:10} {:10} {:10}",
+            word("id"),
+            word("level"),
+            word("role"),
+            mark
+        )
+        .map_err(harness)?;
+    }
+    Ok(text)
+}
+
+/// One clause.
+///
+/// # Errors
+/// [`RunError::Usage`] when there is none of that name.
+pub fn explain(id: &str, as_json: bool) -> Result<String, RunError> {
+    let all = all_clauses()?;
+    let clause = all.into_iter().find(|clause| {
+        clause["id"]
+            .as_str()
+            .is_some_and(|found| found.eq_ignore_ascii_case(id))
+    });
+    let clause = clause.ok_or_else(|| {
+        RunError::Usage(format!(
+            "there is no clause {id}: `metaroce clauses` lists them"
+        ))
+    })?;
+    if as_json {
+        return pretty(&clause);
+    }
+    let word = |key: &str| match &clause[key] {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".into(),
+        Value::Array(all) if all.is_empty() => "no monitor yet".into(),
+        Value::Array(all) => all
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+        other => other.to_string(),
+    };
+    let mut text = format!(
+        "{} ({}, {})\n\n{}\n\n",
+        word("id"),
+        word("level"),
+        word("role"),
+        word("text")
+    );
+    for key in ["source", "observability", "exception", "covered_by"] {
+        writeln!(text, "{key}: {}", word(key)).map_err(harness)?;
+    }
+    Ok(text)
+}
+
+/// The lock file of the clauses.
+///
+/// # Errors
+/// [`RunError`].
+pub fn lock() -> Result<String, RunError> {
+    let clauses = metaroce_spec::clauses().map_err(harness)?;
+    Ok(metaroce_spec::lock(&clauses, &monitors::coverage()))
+}
+
+/// The tests of a plan.
+///
+/// # Errors
+/// [`RunError`].
+pub fn list(tests: &[Test], as_json: bool) -> Result<String, RunError> {
+    if as_json {
+        let show = |test: &Test| {
+            json!({
+                "id": test.id, "title": test.loaded.scenario.title, "tags": test.loaded.scenario.tags,
+                "judged": test.judged, "excluded": test.excluded,
+            })
+        };
+        return pretty(&Value::Array(tests.iter().map(show).collect()));
+    }
+    let mut text = String::new();
+    for test in tests {
+        let scenario = &test.loaded.scenario;
+        writeln!(
+            text,
+            "{:40} {} [{}]",
+            test.id,
+            scenario.title,
+            scenario.tags.join(" ")
+        )
+        .map_err(harness)?;
+        if let Some(why) = &test.excluded {
+            writeln!(text, "{:40} not applicable: {why}", "").map_err(harness)?;
+        }
+    }
+    Ok(text)
+}
+
+/// What this machine can do: name, whether, why.
+///
+/// # Errors
+/// [`RunError`].
+pub fn doctor(as_json: bool) -> Result<String, RunError> {
+    let loopback =
+        crate::link::relay::RelayAddresses::find(metaroce_wire::metaroce::DEFAULT_PORT, 1);
+    let executable = std::env::current_exe();
+    let temporary = std::env::temp_dir();
+    let checks = [
+        (
+            "simulated time",
+            true,
+            "needs nothing of the machine".to_owned(),
+        ),
+        match &loopback {
+            Ok(found) => (
+                "relay: loopback addresses",
+                true,
+                format!("{} and its neighbours are free", found.a),
+            ),
+            Err(e) => (
+                "relay: loopback addresses",
+                false,
+                format!("{e}: four addresses of 127/8 are needed, as on Linux"),
+            ),
+        },
+        match &executable {
+            Ok(path) => ("reference as a process", true, path.display().to_string()),
+            Err(e) => ("reference as a process", false, e.to_string()),
+        },
+        (
+            "temporary files",
+            temporary.is_dir(),
+            temporary.display().to_string(),
+        ),
+        (
+            "bridge between interfaces",
+            false,
+            "not part of this version".to_owned(),
+        ),
+    ];
+    if as_json {
+        let show =
+            |(name, ok, why): &(&str, bool, String)| json!({ "name": name, "ok": ok, "why": why });
+        return pretty(&Value::Array(checks.iter().map(show).collect()));
+    }
+    let mut text = String::new();
+    for (name, ok, why) in &checks {
+        writeln!(text, "{:3} {name}: {why}", if *ok { "yes" } else { "no" }).map_err(harness)?;
+    }
+    Ok(text)
+}
+
+/// The kill matrix: every mutant against every scenario in simulated time. Also tells whether each was killed, by its
+/// own clause, and broke nothing that was not declared.
+///
+/// # Errors
+/// [`RunError`].
+#[cfg(feature = "reference")]
+pub fn mutants(
+    as_json: bool,
+    list: bool,
+    progress: &mut dyn FnMut(String),
+) -> Result<(String, bool), RunError> {
+    use crate::run::{LinkKind, Plan, run};
+    use metaroce_reports::Verdict;
+    let mut rows = Vec::new();
+    let mut complete = true;
+    for info in metaroce_endpoint::mutants::all() {
+        if list {
+            rows.push(json!({ "id": info.id, "clause": info.clause, "declared": info.declared, "what": info.what }));
+            continue;
+        }
+        progress(format!("mutant {}", info.id));
+        let plan = Plan {
+            link: LinkKind::Sim,
+            adapter: None,
+            peer: None,
+            mutant: Some(info.id.into()),
+            pics: crate::pics::Pics::parse("pics/reference.yaml", crate::pics::REFERENCE)
+                .map_err(harness)?,
+            seed: 1,
+            filter: None,
+            scenarios: crate::scenario::built_in().map_err(harness)?,
+        };
+        let folder = std::env::temp_dir().join(format!(
+            "metaroce-mutant-{}-{}",
+            std::process::id(),
+            info.id
+        ));
+        let result = run(&plan, &folder, &mut |_, _, _| {});
+        // Evidence of mutants is not kept; what cannot be removed is in the folder for temporary files.
+        let _left = std::fs::remove_dir_all(&folder);
+        let result = result?;
+        let failed: Vec<&str> = result
+            .clauses
+            .iter()
+            .filter(|c| c.verdict == Verdict::Fail)
+            .map(|c| c.id.as_str())
+            .collect();
+        let killed = failed.contains(&info.clause);
+        let undeclared = failed
+            .iter()
+            .any(|id| *id != info.clause && !info.declared.contains(id));
+        complete &= killed && !undeclared;
+        rows.push(json!({
+            "id": info.id, "clause": info.clause, "killed": killed, "failed_clauses": failed,
+            "declared": info.declared,
+        }));
+    }
+    let text = if as_json {
+        pretty(&json!({ "mutants": rows }))?
+    } else {
+        table(&rows)
+    };
+    Ok((text, complete))
+}
+
+#[cfg(feature = "reference")]
+fn table(rows: &[Value]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let word = |key: &str| row[key].as_str().unwrap_or_default();
+        let all = |key: &str| {
+            let all = row[key].as_array().map(|all| {
+                all.iter()
+                    .filter_map(Value::as_str)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            });
+            all.unwrap_or_default()
+        };
+        let killed = match row["killed"].as_bool() {
+            Some(true) => "killed",
+            Some(false) => "ALIVE",
+            None => "",
+        };
+        let line = format!(
+            "{:22} {:9} {killed:6} failed: {} | declared: {}",
+            word("id"),
+            word("clause"),
+            all("failed_clauses"),
+            all("declared")
+        );
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,279 @@
+//! One test: parties, link, program, evidence.
+
+use std::path::Path;
+use std::time::Instant;
+
+use super::{LinkKind, Plan, RunError, Test, write};
+use crate::evidence::{
+    CAPTURE, DECLARATION, Declaration, EVENTS, Event, Party, Problem, SCHEMA, Timing,
+};
+use crate::inject::Injector;
+use crate::iut::{AdapterProcess, Command, Hello, PROTOCOL, Request, read_value};
+use crate::judge::file_sha256;
+use crate::link::relay::{RelayAddresses, RelaySetup};
+use crate::program::{Identity, Place, Program, Record};
+use crate::scenario::Scenario;
+use crate::testbed::{BedError, LinkEnd, RelayBed, Testbed};
+use crate::trace::Side;
+
+/// The service port of all tests.
+const PORT: u16 = metaroce_wire::metaroce::DEFAULT_PORT;
+/// First UDP source ports of A and B.
+const SOURCE_PORTS: [u16; 2] = [50_000, 53_000];
+/// Longest delay of an acknowledgment that is asked of the parties, us.
+const ACK_DELAY_US: u16 = 200;
+/// How much later than it should something may be seen on a real link, ns: processes wait for their turn on a busy
+/// machine. What was measured during the test comes on top.
+const RELAY_ALLOWANCE: u64 = 100_000_000;
+
+type Named = (String, String, Option<String>);
+
+/// Asks both implementations who they are, and compares the claims of the one under test with what it says.
+pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
+    let reference = || {
+        (
+            "metaroce-endpoint".to_owned(),
+            env!("CARGO_PKG_VERSION").to_owned(),
+            None,
+        )
+    };
+    let ask = |line: &Option<String>, claims: bool| -> Result<Named, RunError> {
+        let Some(line) = line else {
+            return Ok(reference());
+        };
+        let fail = |what: String| RunError::Usage(format!("adapter {line:?}: {what}"));
+        let mut process = AdapterProcess::start(&Command::Shell(line.clone()))
+            .map_err(|e| fail(e.to_string()))?;
+        let hello = process
+            .call(&Request::Hello { protocol: PROTOCOL })
+            .map_err(|e| fail(e.to_string()))?;
+        let hello: Hello = read_value("hello", hello).map_err(|e| fail(e.to_string()))?;
+        let said = process
+            .call(&Request::Capabilities {})
+            .map_err(|e| fail(e.to_string()))?;
+        let said = read_value("capabilities", said).map_err(|e| fail(e.to_string()))?;
+        let contradictions = if claims {
+            plan.pics.contradictions(&said)
+        } else {
+            Vec::new()
+        };
+        process.finish();
+        if contradictions.is_empty() {
+            Ok((hello.name, hello.version, Some(line.clone())))
+        } else {
+            Err(fail(format!(
+                "contradicts its PICS\n  {}",
+                contradictions.join("\n  ")
+            )))
+        }
+    };
+    let mut iut = ask(&plan.adapter, true)?;
+    if let Some(mutant) = &plan.mutant {
+        iut.0 = format!("{} mutant {mutant}", iut.0);
+    }
+    Ok((iut, ask(&plan.peer, false)?))
+}
+
+/// Runs a test and leaves its evidence in `folder`.
+pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), RunError> {
+    let harness = |e: &dyn std::fmt::Display| RunError::Harness(format!("test {}: {e}", test.id));
+    std::fs::create_dir_all(folder).map_err(|e| harness(&e))?;
+    let scenario = &test.loaded.scenario;
+    let capture = folder.join(CAPTURE);
+    let injector = Injector::new(scenario.rules.clone(), plan.seed);
+    let (places, outcome) = match plan.link {
+        LinkKind::Sim => simulate(plan, test, injector, &capture)?,
+        LinkKind::Relay => relay(plan, test, injector, &capture)?,
+    };
+    let (mut record, end) = outcome;
+    let end = end.unwrap_or_else(|error| {
+        record.problem.get_or_insert(Problem {
+            side: error.side,
+            message: error.error.to_string(),
+        });
+        LinkEnd {
+            rules: Vec::new(),
+            held: [0; 2],
+            jitter_ns: 0,
+        }
+    });
+    record.events.sort_by_key(|event| event.t_ns);
+    write(
+        &folder.join(EVENTS),
+        lines(&record.events).map_err(|e| harness(&e))?.as_bytes(),
+    )?;
+    if !capture.exists() {
+        write(&capture, b"")?;
+    }
+    let allowance = match plan.link {
+        LinkKind::Sim => 0,
+        LinkKind::Relay => RELAY_ALLOWANCE + 2 * end.jitter_ns,
+    };
+    let party = |side: Side| declare(plan, test, side, &record, &places[side.index()]);
+    let declaration = Declaration {
+        schema: SCHEMA.into(),
+        test: test.id.clone(),
+        title: scenario.title.clone(),
+        scenario: test.loaded.text.clone(),
+        link: plan.link.name().into(),
+        seed: plan.seed,
+        judged: test.judged.clone(),
+        a: party(Side::A),
+        b: party(Side::B),
+        timing: Timing {
+            delay_ns: scenario.delay.nanos(),
+            allowance_ns: allowance,
+            jitter_ns: end.jitter_ns,
+        },
+        rules: end.rules,
+        held: end.held,
+        capture_sha256: file_sha256(&capture).map_err(|e| harness(&e))?,
+        events_sha256: file_sha256(&folder.join(EVENTS)).map_err(|e| harness(&e))?,
+        problem: record.problem.clone(),
+    };
+    let text = serde_json::to_string_pretty(&declaration).map_err(|e| harness(&e))?;
+    write(&folder.join(DECLARATION), text.as_bytes())
+}
+
+type Outcome = ([Place; 2], (Record, Result<LinkEnd, BedError>));
+
+fn place(side: Side, local: std::net::SocketAddr, peer: std::net::SocketAddr) -> Place {
+    Place {
+        local,
+        peer,
+        source_port_base: SOURCE_PORTS[side.index()],
+        ack_delay_us: ACK_DELAY_US,
+    }
+}
+
+fn play(scenario: &Scenario, seed: u64, places: [Place; 2], mut bed: Box<dyn Testbed>) -> Outcome {
+    let record = Program::new(scenario, seed, places, bed.as_mut()).run();
+    let end = bed.finish();
+    (places, (record, end))
+}
+
+#[cfg(feature = "reference")]
+fn simulate(
+    plan: &Plan,
+    test: &Test,
+    injector: Injector,
+    capture: &Path,
+) -> Result<Outcome, RunError> {
+    use crate::testbed::{SimBed, SimParty};
+    let scenario = &test.loaded.scenario;
+    let [a, b] = [[192, 0, 2, 1], [192, 0, 2, 2]]
+        .map(|ip| std::net::SocketAddr::new(std::net::IpAddr::from(ip), PORT));
+    let places = [place(Side::A, a, b), place(Side::B, b, a)];
+    let party = |side| {
+        if scenario.tester.is_some() && side == Side::A {
+            return Ok(SimParty::Nobody);
+        }
+        match plan.command(test, side) {
+            Command::Reference { mutant: None } => Ok(SimParty::reference(None)),
+            Command::Reference { mutant: Some(id) } => match metaroce_endpoint::mutants::by_id(&id)
+            {
+                Some(mutant) => Ok(SimParty::reference(Some(mutant))),
+                None => Err(RunError::Usage(format!("there is no mutant {id:?}"))),
+            },
+            Command::Shell(_) => Err(RunError::Usage(
+                "an adapter is a process: it needs --link relay".into(),
+            )),
+        }
+    };
+    let parties = [party(Side::A)?, party(Side::B)?];
+    let bed = SimBed::new(scenario.delay.nanos(), injector, parties, capture);
+    let bed = bed.map_err(|e| RunError::Harness(format!("test {}: {e}", test.id)))?;
+    Ok(play(scenario, plan.seed, places, Box::new(bed)))
+}
+
+#[cfg(not(feature = "reference"))]
+fn simulate(_: &Plan, _: &Test, _: Injector, _: &Path) -> Result<Outcome, RunError> {
+    Err(RunError::Usage(
+        "this build has no reference endpoint to simulate: use --link relay with adapters".into(),
+    ))
+}
+
+fn relay(
+    plan: &Plan,
+    test: &Test,
+    injector: Injector,
+    capture: &Path,
+) -> Result<Outcome, RunError> {
+    let scenario = &test.loaded.scenario;
+    let harness = |e: &dyn std::fmt::Display| RunError::Harness(format!("test {}: {e}", test.id));
+    let hint = u64::from(std::process::id()) << 16 ^ plan.seed;
+    let addresses = RelayAddresses::find(PORT, hint).map_err(|e| harness(&e))?;
+    let places = [
+        place(Side::A, addresses.a, addresses.near),
+        place(Side::B, addresses.b, addresses.far),
+    ];
+    let mut processes = [None, None];
+    for side in Side::BOTH {
+        if scenario.tester.is_some() && side == Side::A {
+            continue;
+        }
+        match AdapterProcess::start(&plan.command(test, side)) {
+            Ok(process) => processes[side.index()] = Some(process),
+            Err(error) => {
+                let problem = Problem {
+                    side: Some(side),
+                    message: error.to_string(),
+                };
+                let record = Record {
+                    problem: Some(problem),
+                    ..Record::default()
+                };
+                return Ok((
+                    places,
+                    (
+                        record,
+                        Ok(LinkEnd {
+                            rules: Vec::new(),
+                            held: [0; 2],
+                            jitter_ns: 0,
+                        }),
+                    ),
+                ));
+            }
+        }
+    }
+    let setup = RelaySetup {
+        addresses,
+        delay_ns: scenario.delay.nanos(),
+        injector,
+        capture: capture.into(),
+        start: Instant::now(),
+    };
+    let bed = RelayBed::new(setup, processes).map_err(|e| harness(&e))?;
+    Ok(play(scenario, plan.seed, places, Box::new(bed)))
+}
+
+fn declare(plan: &Plan, test: &Test, side: Side, record: &Record, place: &Place) -> Party {
+    let scripted = test.loaded.scenario.tester.is_some() && side == Side::A;
+    let kind = match (scripted, plan.command(test, side)) {
+        (true, _) => "tester",
+        (_, Command::Shell(_)) => "adapter",
+        (_, Command::Reference { .. }) => "reference",
+    };
+    let identity: Option<&Identity> = record.identities[side.index()].as_ref();
+    Party {
+        kind: kind.into(),
+        name: identity.map_or_else(|| kind.to_owned(), |identity| identity.hello.name.clone()),
+        version: identity.map_or_else(
+            || env!("CARGO_PKG_VERSION").to_owned(),
+            |identity| identity.hello.version.clone(),
+        ),
+        address: place.local,
+        peer: place.peer,
+        ack_delay_us: place.ack_delay_us,
+    }
+}
+
+fn lines(events: &[Event]) -> Result<String, serde_json::Error> {
+    let mut text = String::new();
+    for event in events {
+        text.push_str(&serde_json::to_string(event)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
