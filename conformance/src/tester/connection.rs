@@ -505,7 +505,7 @@ impl Connection {
         }
         let next = self.next_psn(data.path);
         self.send_packet(now, data, next.add(data.ahead), Flags(0), out)?;
-        if data.is_sound() {
+        if data.is_sound(self.setup.paths) {
             self.next_psn.insert(data.path, next.add(1));
         }
         Ok(())
@@ -597,7 +597,7 @@ impl Connection {
         if data.seal && (data.cut > 0 || !data.edit.is_empty()) {
             crc::seal(&self.pseudo, &mut bytes).map_err(|e| e.to_string())?;
         }
-        if data.is_sound() {
+        if data.is_sound(self.setup.paths) {
             if !is_send {
                 let end = slot + len;
                 let place = self

@@ -187,9 +187,10 @@ fn yes() -> bool {
 }
 
 impl Data {
-    /// Whether the packet is one that an honest endpoint could send now, so that it must be placed.
-    pub fn is_sound(&self) -> bool {
-        self.edit.is_empty()
+    /// Whether the packet is one that an honest endpoint with so many paths could send now, so that it must be placed.
+    pub fn is_sound(&self, paths: u16) -> bool {
+        u16::from(self.path) < paths
+            && self.edit.is_empty()
             && self.cut == 0
             && self.seal
             && self.ahead == 0
