@@ -10,7 +10,9 @@ use metaroce_wire::metaroce::{Body, Cbh, Lax, Msgh, Opcode, parse_lax};
 
 use crate::trace::{Note, Observation, Side};
 
-pub use view::{Arrival, Bad, Control, MessageView, RxView, StreamView, TxPacket, TxView, View};
+pub use view::{
+    Arrival, Arrived, Bad, Control, MessageView, RxView, StreamView, TxPacket, TxView, View,
+};
 pub(crate) use view::{control_image, data_image, head, is_request};
 
 /// A packet at the tap of the judged side, decoded.

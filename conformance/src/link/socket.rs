@@ -69,8 +69,7 @@ impl Socket {
             segment_size: None,
             src_ip: None,
         };
-        self.io.try_io(Interest::WRITABLE, || {
-            self.state.send((&self.io).into(), &datagram)
-        })
+        // Not through the runtime: it holds a fresh socket for full until it has looked at it once.
+        self.state.send((&self.io).into(), &datagram)
     }
 }

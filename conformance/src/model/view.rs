@@ -1,7 +1,7 @@
 //! The state of one connection as its judged side must see it: built from what that side sent and what was delivered
 //! to it, in the order of its own tap.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use metaroce_wire::frame::Ecn;
 use metaroce_wire::metaroce::{AckFlags, AckHeader, Body, Cbh, Flags, Msgh, Opcode, Params, Sack};
@@ -84,7 +84,33 @@ pub struct TxView {
     pub progress: u64,
     /// Whether a probe was sent since the latest report.
     pub probed: bool,
+    /// When the latest probe was sent, ns.
+    pub probe_at: Option<u64>,
+    /// When the latest report came, ns.
+    pub report_at: Option<u64>,
 }
+
+/// A data packet that has arrived, and what had arrived up to it.
+#[derive(Debug, Clone, Copy)]
+pub struct Arrived {
+    /// Its number on the path.
+    pub number: u64,
+    /// Its timestamp.
+    pub stamp: u32,
+    /// Whether it was marked as a retransmission.
+    pub rtx: bool,
+    /// Its stream.
+    pub stream: u16,
+    /// Duplicates so far, this one included.
+    pub duplicates: u64,
+    /// Cumulative PSN and vector.
+    pub state: (Psn, Sack),
+    /// First arrivals marked CE, and ECT.
+    pub counts: (u32, u32),
+}
+
+/// Arrivals that are remembered, per path.
+const ARRIVALS: usize = 1024;
 
 /// A path that the judged side receives on.
 #[derive(Debug, Clone)]
@@ -99,10 +125,15 @@ pub struct RxView {
     pub ce: u32,
     /// First arrivals marked ECT.
     pub ect: u32,
-    /// The latest arrival, duplicates included: its header, stream and time.
-    pub trigger: Option<(Cbh, u16, u64)>,
-    /// Duplicates since the latest acknowledgment.
-    pub duplicates: u32,
+    /// The latest arrivals, duplicates included, and what had arrived with each: an acknowledgment echoes the one it
+    /// follows, which on a real link need not be the last that the tap has seen.
+    pub arrivals: VecDeque<Arrived>,
+    /// Number of the next arrival.
+    pub next_arrival: u64,
+    /// Number of the arrival that the latest acknowledgment followed.
+    pub told_arrival: Option<u64>,
+    /// Whether no other arrival bears the same timestamp.
+    pub told_surely: bool,
     /// First arrivals since the latest acknowledgment.
     pub unacked: u32,
     /// Whether the latest first arrival was marked CE.
@@ -111,8 +142,8 @@ pub struct RxView {
     pub highest: Psn,
     /// What the latest acknowledgment said: cumulative PSN, vector, counts.
     pub told: Option<(Psn, Sack, AckHeader)>,
-    /// Packets beyond the window since the latest acknowledgment.
-    pub out_of_window: u32,
+    /// Number of the arrival that would have followed a packet beyond the window of which no acknowledgment has told.
+    pub out_of_window: Option<u64>,
     /// Packets that must not be acknowledged, by PSN: why, and which frame.
     pub bad: BTreeMap<u32, (Bad, u64)>,
 }
@@ -125,13 +156,15 @@ impl RxView {
             beyond: BTreeSet::new(),
             ce: 0,
             ect: 0,
-            trigger: None,
-            duplicates: 0,
+            arrivals: VecDeque::new(),
+            next_arrival: 0,
+            told_arrival: None,
+            told_surely: true,
             unacked: 0,
             last_ce: false,
             highest: isn.sub(1),
             told: None,
-            out_of_window: 0,
+            out_of_window: None,
             bad: BTreeMap::new(),
         }
     }
@@ -144,6 +177,44 @@ impl RxView {
     /// Whether something beyond a gap has arrived.
     pub fn has_gap(&self) -> bool {
         !self.beyond.is_empty()
+    }
+
+    /// The arrivals whose timestamp an acknowledgment echoes: more than one where the link has doubled a packet.
+    pub fn triggers(&self, echo: u32) -> impl Iterator<Item = &Arrived> {
+        self.arrivals
+            .iter()
+            .filter(move |arrival| arrival.stamp == echo)
+    }
+
+    /// Duplicates up to the arrival that the latest acknowledgment followed.
+    pub fn told_duplicates(&self) -> u64 {
+        let told = self
+            .told_arrival
+            .and_then(|number| self.arrivals.iter().rev().find(|a| a.number == number));
+        told.map_or(0, |arrival| arrival.duplicates)
+    }
+
+    fn arrived(&mut self, cbh: &Cbh, stream: u16, duplicate: bool) {
+        let mut sack = Sack::EMPTY;
+        for at in &self.beyond {
+            if let Some(bit) = self.isn.add(*at).distance_from(self.cum).checked_sub(1) {
+                sack.set(bit);
+            }
+        }
+        let before = self.arrivals.back().map_or(0, |arrival| arrival.duplicates);
+        if self.arrivals.len() == ARRIVALS {
+            self.arrivals.pop_front();
+        }
+        self.arrivals.push_back(Arrived {
+            number: self.next_arrival,
+            stamp: cbh.timestamp,
+            rtx: cbh.flags.has(Flags::RTX),
+            stream,
+            duplicates: before + u64::from(duplicate),
+            state: (self.cum, sack),
+            counts: (self.ce, self.ect),
+        });
+        self.next_arrival += 1;
     }
 
     fn take(&mut self, psn: Psn, ecn: Ecn) {
@@ -339,6 +410,7 @@ impl View {
             Body::PathProbe(_) => {
                 if let Some(tx) = self.tx.get_mut(&cbh.path) {
                     tx.probed = true;
+                    tx.probe_at = Some(s.time);
                 }
             }
             Body::Ack(ack) => self.told(&cbh, ack.header, Sack::EMPTY),
@@ -366,13 +438,16 @@ impl View {
     fn told(&mut self, cbh: &Cbh, header: AckHeader, sack: Sack) {
         if let Some(rx) = self.rx.get_mut(&cbh.path) {
             rx.told = Some((cbh.psn, sack, header));
-            // An acknowledgment may have been written before its sender saw what the tap saw: what it does not tell
-            // remains to be told.
-            if header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0 {
-                rx.duplicates = 0;
-            }
             if header.ack_flags & AckFlags::OUT_OF_WINDOW_SEEN.0 != 0 {
-                rx.out_of_window = 0;
+                rx.out_of_window = None;
+            }
+            let numbers: Vec<u64> = rx
+                .triggers(header.timestamp_echo)
+                .map(|arrival| arrival.number)
+                .collect();
+            if let Some(number) = numbers.last() {
+                rx.told_arrival = Some(*number);
+                rx.told_surely = numbers.len() == 1;
             }
             rx.unacked = 0;
         }
@@ -404,6 +479,8 @@ impl View {
             stamp: None,
             progress: s.time,
             probed: false,
+            probe_at: None,
+            report_at: None,
         });
         tx.stamp = Some(cbh.timestamp);
         tx.progress = s.time;
@@ -521,15 +598,12 @@ impl View {
         match arrival {
             Arrival::New => {
                 rx.take(cbh.psn, s.ecn);
-                rx.trigger = Some((*cbh, stream, s.time));
+                rx.arrived(cbh, stream, false);
             }
-            Arrival::Duplicate => {
-                rx.duplicates += 1;
-                rx.trigger = Some((*cbh, stream, s.time));
-            }
+            Arrival::Duplicate => rx.arrived(cbh, stream, true),
             Arrival::Bad(bad) => {
                 if bad == Bad::OutOfWindow {
-                    rx.out_of_window += 1;
+                    rx.out_of_window.get_or_insert(rx.next_arrival);
                 }
                 if !rx.has(cbh.psn) && rx.bad.len() < KEPT as usize {
                     rx.bad.insert(cbh.psn.value(), (bad, s.frame));
@@ -565,6 +639,7 @@ impl View {
         tx.acked = true;
         tx.progress = s.time;
         tx.probed = false;
+        tx.report_at = Some(s.time);
         let echo = match (header, s.lax.body) {
             (Some(header), _) if header.ack_flags & 0x8000 != 0 => Some(header.timestamp_echo),
             (None, Some(Body::PathProbeAck(ack))) => Some(ack.timestamp_echo),

@@ -5,7 +5,7 @@ use metaroce_wire::serial::Psn;
 
 use super::check::{Check, Outcome, equal, holds};
 use super::{Context, Monitor, Tally, entries};
-use crate::model::{Arrival, Bad, RxView, Sighting};
+use crate::model::{Arrival, Arrived, Bad, RxView, Sighting};
 
 entries! { "receiving":
     "CONV-006" => Unacknowledged::of(Bad::Crc),
@@ -15,8 +15,9 @@ entries! { "receiving":
     "STRM-004" => Unacknowledged::of(Bad::Stream),
     "PATH-008" => Unacknowledged::of(Bad::Path),
     "REL-004" => Unacknowledged::of(Bad::OutOfWindow),
-    "REL-005" => Check(|s, c| ack(s, c, |a| {
-        if a.rx.out_of_window == 0 { return Outcome::Skip; }
+    "REL-005" => Check(|s, c| triggered(s, c, |a, trigger| {
+        // Packets reach the judged side in the order of the tap: what came before the trigger has been seen.
+        if a.rx.out_of_window.is_none_or(|number| trigger.number < number) { return Outcome::Skip; }
         holds(a.header.ack_flags & AckFlags::OUT_OF_WINDOW_SEEN.0 != 0, "out of window seen", || format!("flags {:#06x}", a.header.ack_flags))
     })),
     "REL-007" => Check(|s, c| ack(s, c, |a| {
@@ -43,35 +44,27 @@ entries! { "receiving":
         if a.cbh.opcode != Opcode::ACK_SACK { return Outcome::Skip; }
         holds(!a.sack.bit(0), "bit 0 zero", || "bit 0 set".into())
     })),
-    "REL-012" => Check(|s, c| ack(s, c, |a| {
-        if !a.rx.has_gap() { return Outcome::Skip; }
+    "REL-012" => Check(|s, c| triggered(s, c, |a, trigger| {
+        if trigger.state.1.is_empty() { return Outcome::Skip; }
         equal("opcode", Opcode::ACK_SACK.0, a.cbh.opcode.0)
     })),
-    "REL-013" => Check(|s, c| ack(s, c, |a| {
-        // On a real link what the tap saw last may still be on its way: only what came before the echoed packet counts.
-        let Some((trigger, ..)) = a.rx.trigger else { return Outcome::Skip };
-        if a.header.timestamp_echo != trigger.timestamp { return Outcome::Skip; }
-        let behind = a.cbh.psn.precedes(a.rx.cum);
-        let missing = a.rx.beyond.iter().map(|at| a.rx.isn.add(*at)).find(|psn| !a.sack.contains(a.cbh.psn, *psn));
-        holds(!behind && missing.is_none(), &format!("CumPSN {} and all beyond it", a.rx.cum), || format!("CumPSN {}, missing {missing:?}", a.cbh.psn))
+    "REL-013" => Check(|s, c| triggered(s, c, |a, trigger| {
+        let (cum, sack) = trigger.state;
+        let behind = a.cbh.psn.precedes(cum);
+        let missing = sack.ones().map(|bit| cum.add(1 + bit)).find(|psn| !psn.precedes_or_is(a.cbh.psn) && !a.sack.contains(a.cbh.psn, *psn));
+        holds(!behind && missing.is_none(), &format!("CumPSN {cum} and all beyond it"), || format!("CumPSN {}, missing {missing:?}", a.cbh.psn))
     })),
-    "REL-020" => Check(|s, c| current(s, c, |a| {
-        if a.rx.duplicates == 0 { return Outcome::Skip; }
+    "REL-020" => Check(|s, c| triggered(s, c, |a, trigger| {
+        if unsure(a, c) || trigger.duplicates <= a.rx.told_duplicates() { return Outcome::Skip; }
         holds(a.header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0, "duplicate seen", || format!("flags {:#06x}", a.header.ack_flags))
     })),
-    "REL-021" => Check(|s, c| ack(s, c, |a| {
-        if a.rx.duplicates > 0 { return Outcome::Skip; }
+    "REL-021" => Check(|s, c| triggered(s, c, |a, trigger| {
+        if unsure(a, c) || trigger.duplicates > a.rx.told_duplicates() { return Outcome::Skip; }
         holds(a.header.ack_flags & AckFlags::DUPLICATE_SEEN.0 == 0, "no duplicate seen", || format!("flags {:#06x}", a.header.ack_flags))
     })),
     "REL-022" => Echo::default(),
-    "REL-024" => Check(|s, c| current(s, c, |a| match a.rx.trigger {
-        Some((trigger, ..)) => equal("RTXE", trigger.flags.has(Flags::RTX), a.cbh.flags.has(Flags::RTXE)),
-        None => Outcome::Skip,
-    })),
-    "REL-025" => Check(|s, c| current(s, c, |a| match a.rx.trigger {
-        Some((_, stream, _)) => equal("stream", stream, a.header.stream),
-        None => Outcome::Skip,
-    })),
+    "REL-024" => Check(|s, c| triggered(s, c, |a, trigger| equal("RTXE", trigger.rtx, a.cbh.flags.has(Flags::RTXE)))),
+    "REL-025" => Check(|s, c| triggered(s, c, |a, trigger| equal("stream", trigger.stream, a.header.stream))),
     "REL-038" => Check(|s, c| match (s.sent, s.lax.body, s.cbh()) {
         (true, Some(Body::PathProbeAck(probe)), Some(cbh)) => match c.view.rx.get(&cbh.path) {
             Some(rx) => {
@@ -82,8 +75,8 @@ entries! { "receiving":
         },
         _ => Outcome::Skip,
     }),
-    "ECN-003" => Check(|s, c| current(s, c, |a| equal("CE count", a.rx.ce, a.header.ce_count))),
-    "ECN-004" => Check(|s, c| current(s, c, |a| equal("ECT count", a.rx.ect, a.header.ect_count))),
+    "ECN-003" => Check(|s, c| triggered(s, c, |a, trigger| equal("CE count", trigger.counts.0, a.header.ce_count))),
+    "ECN-004" => Check(|s, c| triggered(s, c, |a, trigger| equal("ECT count", trigger.counts.1, a.header.ect_count))),
     "ECN-008" => Check(|s, c| ack(s, c, |a| match a.rx.told {
         Some((.., told)) => {
             let back = |new: u32, old: u32| Psn::new(new).precedes(Psn::new(old));
@@ -126,23 +119,38 @@ fn ack(
     }
 }
 
-/// A rule for an acknowledgment whose trigger is the latest packet at the tap: on a real link the judged side may not
-/// have seen that one yet when it wrote the acknowledgment, and then nothing can be said.
-fn current(
+/// A rule for an acknowledgment and the arrival that it follows, which it names by its timestamp. An echo that names
+/// none is for REL-022 to judge.
+fn triggered(
     s: &Sighting<'_>,
     c: &Context<'_>,
-    rule: impl FnOnce(&Acknowledgment<'_>) -> Outcome,
+    rule: impl Fn(&Acknowledgment<'_>, &Arrived) -> Outcome,
 ) -> Outcome {
-    ack(s, c, |a| match a.rx.trigger {
-        Some((trigger, _, at))
-            if trigger.timestamp == a.header.timestamp_echo
-                || at + c.allowance() < s.time
-                || c.allowance() == 0 =>
-        {
-            rule(a)
+    ack(s, c, |a| {
+        if a.header.ack_flags & AckFlags::ECHO_VALID.0 == 0 {
+            return Outcome::Skip;
         }
-        _ => Outcome::Skip,
+        let triggers = a.rx.triggers(a.header.timestamp_echo);
+        if c.allowance() == 0 {
+            return triggers
+                .last()
+                .map_or(Outcome::Skip, |trigger| rule(a, trigger));
+        }
+        // Which of two copies the judged side had seen is not known: one that fits is enough.
+        let mut said = Outcome::Skip;
+        for trigger in triggers {
+            said = rule(a, trigger);
+            if !matches!(said, Outcome::Broken(..)) {
+                break;
+            }
+        }
+        said
     })
+}
+
+/// Whether it is not known, on a real link, how many duplicates this acknowledgment or the one before it could tell of.
+fn unsure(a: &Acknowledgment<'_>, c: &Context<'_>) -> bool {
+    c.allowance() > 0 && (!a.rx.told_surely || a.rx.triggers(a.header.timestamp_echo).count() > 1)
 }
 
 /// The echoed timestamp is that of the latest arrival; on a real link one of the latest few.

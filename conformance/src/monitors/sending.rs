@@ -76,12 +76,12 @@ entries! { "sending":
     })),
     "REL-031" => Repair::default(),
     "REL-032" => Check(|s, c| again(s, c, |cbh, earlier| {
-        let timeout = c.view.tx.get(&cbh.path).is_some_and(|tx| tx.probed || s.time >= tx.progress + 10_000_000);
+        let timeout = may_be_timeout(s, c, cbh, earlier);
         holds(earlier.lost.is_some() || timeout, "evidence of its loss", || "none".into())
     })),
     "REL-033" => Check(|s, c| again(s, c, |cbh, earlier| {
         if earlier.count < 2 { return Outcome::Skip; }
-        let timeout = c.view.tx.get(&cbh.path).is_some_and(|tx| tx.probed || s.time >= tx.progress + 10_000_000);
+        let timeout = may_be_timeout(s, c, cbh, earlier);
         holds(earlier.lost.is_some() || timeout, "new evidence for another repair", || "none".into())
     })),
     "REL-036" => Check(|s, c| match (s.sent, s.lax.body, s.cbh()) {
@@ -91,6 +91,18 @@ entries! { "sending":
         },
         _ => Outcome::Skip,
     }),
+}
+
+/// Whether a retransmission may follow a timeout: a probe is out, or nothing has happened for the shortest timeout. On
+/// a real link a report at the tap may have come too late to keep the judged side from its timeout.
+fn may_be_timeout(s: &Sighting<'_>, c: &Context<'_>, cbh: &Cbh, earlier: &TxPacket) -> bool {
+    c.view.tx.get(&cbh.path).is_some_and(|tx| {
+        let just_reported = tx.report_at.is_some_and(|at| s.time <= at + c.allowance());
+        let probed_for_it = tx.probe_at.is_some_and(|at| at >= earlier.time);
+        tx.probed
+            || s.time >= tx.progress + 10_000_000
+            || (c.allowance() > 0 && just_reported && probed_for_it)
+    })
 }
 
 /// A rule for the first transmission of a data packet.

@@ -1,0 +1,126 @@
+//! The reference endpoint in simulated time: every monitored clause passes, the evidence gives the same result again,
+//! and damaged evidence gives an error.
+
+#![cfg(feature = "reference")]
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
+use std::path::Path;
+
+use metaroce_conformance::evidence::CAPTURE;
+use metaroce_conformance::pics::{Pics, REFERENCE};
+use metaroce_conformance::run::{LinkKind, Plan, RESULT, analyze, run};
+use metaroce_conformance::{monitors, scenario};
+use metaroce_reports::{RunResult, Verdict, exit};
+
+fn plan(filter: Option<&str>) -> Plan {
+    Plan {
+        link: LinkKind::Sim,
+        adapter: None,
+        peer: None,
+        mutant: None,
+        pics: Pics::parse("reference.yaml", REFERENCE).unwrap(),
+        seed: 1,
+        filter: filter.map(str::to_owned),
+        scenarios: scenario::built_in().unwrap(),
+    }
+}
+
+fn go(folder: &Path, filter: Option<&str>) -> RunResult {
+    run(&plan(filter), folder, &mut |_, _, _| {}).unwrap()
+}
+
+#[test]
+fn the_reference_passes_every_monitored_clause_and_analysis_agrees() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = go(folder.path(), None);
+    for clause in &result.clauses {
+        assert_eq!(
+            clause.verdict,
+            Verdict::Pass,
+            "{}: {:?}",
+            clause.id,
+            clause.reason
+        );
+        assert!(clause.exercised > 0, "{}", clause.id);
+    }
+    assert!(result.clauses.len() >= 40);
+    assert_eq!(exit::exit_code(&result), exit::PASS);
+    let stored = std::fs::read_to_string(folder.path().join(RESULT)).unwrap();
+    let again = metaroce_reports::json::render(&analyze(folder.path()).unwrap()).unwrap();
+    assert!(stored == again);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    go(one.path(), Some("tag(random)"));
+    go(two.path(), Some("tag(random)"));
+    for file in ["random-loss", "ten-percent-loss"].map(|test| format!("{test}/{CAPTURE}")) {
+        let read = |folder: &Path| std::fs::read(folder.join(&file)).unwrap();
+        assert!(read(one.path()) == read(two.path()), "{file}");
+    }
+}
+
+#[test]
+fn damaged_evidence_passes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    go(folder.path(), Some("id(write-lossless) or id(one-path)"));
+    let capture = folder.path().join("write-lossless").join(CAPTURE);
+    let whole = std::fs::read(&capture).unwrap();
+    let other = std::fs::read(folder.path().join("one-path").join(CAPTURE)).unwrap();
+    for damaged in [
+        Vec::new(),
+        whole[..whole.len() / 2].to_vec(),
+        other,
+        b"garbage".to_vec(),
+    ] {
+        std::fs::write(&capture, &damaged).unwrap();
+        let result = analyze(folder.path()).unwrap();
+        let test = result
+            .tests
+            .iter()
+            .find(|test| test.id == "write-lossless")
+            .unwrap();
+        assert_eq!(test.verdict, Verdict::Error, "{} bytes", damaged.len());
+        assert_ne!(exit::exit_code(&result), exit::PASS);
+    }
+    std::fs::remove_file(&capture).unwrap();
+    assert_ne!(
+        exit::exit_code(&analyze(folder.path()).unwrap()),
+        exit::PASS
+    );
+}
+
+#[test]
+fn every_monitored_clause_is_in_the_specification() {
+    let clauses = metaroce_spec::clauses().unwrap();
+    let known: std::collections::BTreeSet<String> = clauses
+        .iter()
+        .map(|clause| {
+            serde_json::to_value(clause).unwrap()["id"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    let mut seen = std::collections::BTreeSet::new();
+    for entry in monitors::catalogue() {
+        assert!(known.contains(entry.clause), "{}", entry.clause);
+        assert!(
+            seen.insert(entry.clause),
+            "{} has two monitors",
+            entry.clause
+        );
+    }
+}
+
+#[test]
+fn the_lock_file_is_what_the_sources_give() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../spec/clauses.lock");
+    let stored = std::fs::read_to_string(path).unwrap();
+    let fresh = metaroce_conformance::cli::lock().unwrap();
+    assert!(
+        stored == fresh,
+        "spec/clauses.lock is stale: write it with `metaroce clauses --lock`"
+    );
+}
