@@ -66,8 +66,6 @@ pub(super) struct TxPath {
     ce: u32,
     /// Time of the latest transmission of any kind: no two have the same.
     last_stamp: Option<u64>,
-    ever_acked: bool,
-    ever_sent: u32,
     /// The latest transmission, acknowledgment or timeout.
     progress: u64,
     probed: bool,
@@ -89,8 +87,6 @@ impl TxPath {
             cut_until: 0,
             ce: 0,
             last_stamp: None,
-            ever_acked: false,
-            ever_sent: 0,
             progress: 0,
             probed: false,
             timeouts: 0,
@@ -106,8 +102,7 @@ impl TxPath {
 
     /// Whether a new packet may be sent now.
     pub(super) fn has_room(&self) -> bool {
-        let untried = self.ever_acked || f64::from(self.ever_sent) < FIRST_WINDOW;
-        self.room_in_window() && untried && (self.sent.len() as u32) < MOST_IN_FLIGHT
+        self.room_in_window() && (self.sent.len() as u32) < MOST_IN_FLIGHT
     }
 
     /// Whether the next new packet fills the window, so that an acknowledgment of it is needed to go on.
@@ -170,7 +165,6 @@ impl TxPath {
         });
         self.next = self.next.add(1);
         self.in_flight += 1;
-        self.ever_sent = self.ever_sent.saturating_add(1);
         self.transmitted(now);
         (psn, stamp as u32)
     }
@@ -248,7 +242,6 @@ impl TxPath {
         self.progress = now;
         self.probed = false;
         self.timeouts = 0;
-        self.ever_acked = true;
         self.window =
             (self.window + newly.len() as f64 / self.window).min(f64::from(MOST_IN_FLIGHT));
         Some(newly)
@@ -439,6 +432,18 @@ mod tests {
             None,
             "an echo of a later time than any packet was sent"
         );
+    }
+
+    #[test]
+    fn echoes_of_later_times_and_of_long_ago_are_none() {
+        let mut path = path(0);
+        let late = 90_000_000_000;
+        let (_, stamp) = path.send_new(late, 0, Msn::new(0), 0);
+        assert_eq!(path.transmission(stamp), Some(late));
+        assert_eq!(path.transmission(stamp.wrapping_add(1)), None);
+        assert_eq!(path.transmission(stamp.wrapping_sub(1 << 31)), None);
+        let recent = stamp.wrapping_sub(1_000_000);
+        assert_eq!(path.transmission(recent), Some(late - 1_000_000));
     }
 
     #[test]

@@ -201,3 +201,42 @@ fn sends_wait_for_receives_and_find_the_right_ones() {
         }
     }
 }
+
+#[test]
+fn a_send_behind_the_message_window_asks_for_nothing() {
+    let mut link = Link::new(1, 0);
+    let service = Service {
+        msg_window: 2,
+        ..Link::service(2, 1, None)
+    };
+    link.establish_with(service);
+    for wr_id in 0..3 {
+        let buffer = link.source(0, &bytes(wr_id, 3_000));
+        link.ends[0]
+            .post_send(link.now, 0, 0, wr_id, buffer)
+            .unwrap();
+    }
+    link.pass(20_000_000);
+    let region = link.target(1, 9_000);
+    let receive = |n: usize| Buffer {
+        mr: region.mr,
+        offset: n * 3_000,
+        len: 3_000,
+    };
+    for n in 0..2 {
+        link.ends[1]
+            .post_recv(link.now, 0, 0, 100, receive(n))
+            .unwrap();
+    }
+    // Both fill the window for far longer than the pause between questions. No deadline may stay in the past.
+    link.drop_when(|from, packet| {
+        let tells = packet.cbh.opcode.is_ack() || packet.cbh.opcode.0 == 0x69;
+        from == 1 && tells
+    });
+    link.pass(150_000_000);
+    link.drop = None;
+    link.ends[1]
+        .post_recv(link.now, 0, 0, 100, receive(2))
+        .unwrap();
+    link.run(|link| link.completions(0).len() == 3);
+}

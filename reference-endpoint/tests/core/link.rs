@@ -119,7 +119,7 @@ impl Link {
                         .insert((at, self.sequence), (1 - from, source, ecn, out.clone()));
                 }
             }
-            self.watch.drained(from);
+            self.watch.drained(self.now, from);
             while let Some(event) = self.ends[from].poll_event() {
                 self.events[from].push(event);
             }

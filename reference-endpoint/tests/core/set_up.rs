@@ -394,3 +394,51 @@ fn a_repeated_close_is_answered_while_the_connection_lingers() {
             .all(|b| b[8..12] == answers[0][8..12] && b[16..20] == answers[0][16..20])
     );
 }
+
+#[test]
+fn an_error_of_the_peer_ends_the_work_at_once() {
+    let mut link = Link::new(14, 0);
+    link.establish(2, 1, None);
+    link.watch.on = false;
+    let buffer = link.source(1, &bytes(1, 500_000));
+    let target = link.target(0, 500_000);
+    link.write(1, 1, buffer, target);
+    let small = link.source(0, &bytes(2, 10));
+    link.ends[0]
+        .post_write(link.now, 0, 0, 2, small, 1, 1)
+        .unwrap();
+    let begin = link.now;
+    link.run(|link| link.events.iter().all(|events| events.len() >= 3));
+    assert!(link.now - begin < 10 * MS);
+    assert_eq!(link.statuses(0), [Status::RemAccessErr]);
+    assert_eq!(link.statuses(1), [Status::WrFlushErr]);
+    let closed = Event::Closed { conn: 0, reason: 1 };
+    assert_eq!(link.events[1].last(), Some(&closed));
+    link.run_until_idle();
+    assert_eq!(link.completions(1).len(), 1);
+}
+
+#[test]
+fn what_was_promised_stays_promised_when_all_is_over() {
+    let mut link = Link::new(15, 0);
+    link.establish(1, 1, None);
+    let buffer = link.source(1, &[0; 10]);
+    for wr_id in 0..3 {
+        link.ends[1]
+            .post_recv(link.now, 0, 0, wr_id, buffer)
+            .unwrap();
+    }
+    link.write_and_check(0, 7, 10);
+    let data = all(&link, 0, Opcode::WRITE).remove(0);
+    link.ends[0].close(link.now, 0).unwrap();
+    link.run(|link| link.events.iter().all(|events| events.iter().any(closed)));
+    let from = link.addresses[0];
+    link.watch.delivered(link.now, 1, Ecn::Ect0, &data);
+    link.ends[1].handle_datagram(link.now, from, Ecn::Ect0, &data);
+    link.drain();
+    let ack = all(&link, 1, Opcode::ACK).pop().unwrap();
+    match parse_unsealed(&ack).unwrap().body {
+        Body::Ack(ack) => assert_eq!(ack.header.rq_limit.value(), 3, "STRM-031"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -9,6 +9,8 @@ use metaroce_wire::metaroce::{
 use metaroce_wire::serial::Psn;
 
 const MS: u64 = 1_000_000;
+/// Longest delay of an acknowledgment that the ends declare, ns.
+const ACK_DELAY: u64 = 200_000;
 
 /// One path of one direction, seen from both ends.
 #[derive(Default)]
@@ -34,7 +36,10 @@ struct Path {
     marked: u32,
     capable: u32,
     last_marked: bool,
-    trigger: Option<(u32, bool, u16)>,
+    /// Timestamp, RTX, stream and time of arrival.
+    trigger: Option<(u32, bool, u16, u64)>,
+    /// Arrival of the oldest packet not yet acknowledged.
+    oldest: Option<u64>,
     due: Option<&'static str>,
     since: (u32, usize),
     duplicate: bool,
@@ -50,6 +55,8 @@ pub struct Watch {
     paths: BTreeMap<(usize, u8), Path>,
     ports: BTreeMap<(usize, u16), u8>,
     order: u64,
+    /// First receive not posted, as told by each end for each stream.
+    limits: BTreeMap<(usize, u16), u16>,
     /// Transmissions beyond the first, by sender.
     pub repeats: [u64; 2],
     /// Of them, those that only a timeout explains.
@@ -64,6 +71,7 @@ impl Watch {
             paths: BTreeMap::new(),
             ports: BTreeMap::new(),
             order: 0,
+            limits: BTreeMap::new(),
             repeats: [0; 2],
             guesses: [0; 2],
         }
@@ -96,8 +104,11 @@ impl Watch {
         assert_eq!(transmit.ecn, mark, "ECN-001, ECN-002");
         match packet.body {
             Body::Send(_) | Body::Write(_) => self.data_sent(now, from, transmit, bytes, &packet),
-            Body::Ack(ack) => self.ack_sent(from, &cbh, &ack.header, &Sack::EMPTY),
-            Body::AckSack(ack) => self.ack_sent(from, &cbh, &ack.header, &ack.sack),
+            Body::Ack(ack) => self.ack_sent(now, from, &cbh, &ack.header, &Sack::EMPTY),
+            Body::AckSack(ack) => self.ack_sent(now, from, &cbh, &ack.header, &ack.sack),
+            Body::RqCredit(tell) if tell.kind == 1 => {
+                self.limit_told(from, tell.stream, tell.rq_limit.value());
+            }
             Body::PathProbe(probe) => {
                 let path = self.path(from, &cbh);
                 let highest = path.next.unwrap().wrapping_sub(1);
@@ -173,10 +184,21 @@ impl Watch {
         self.path(from, &cbh).progress = now;
     }
 
-    fn ack_sent(&mut self, from: usize, cbh: &Cbh, header: &AckHeader, sack: &Sack) {
+    fn limit_told(&mut self, from: usize, stream: u16, limit: u16) {
+        let known = self.limits.entry((from, stream)).or_insert(limit);
+        assert!(limit.wrapping_sub(*known) < 0x8000, "STRM-031");
+        *known = limit;
+    }
+
+    fn ack_sent(&mut self, now: u64, from: usize, cbh: &Cbh, header: &AckHeader, sack: &Sack) {
+        self.limit_told(from, header.stream, header.rq_limit.value());
         let path = self.path(1 - from, cbh);
         path.check_report(cbh.psn, sack);
-        let (stamp, rtx, stream) = path.trigger.unwrap();
+        let (stamp, rtx, stream, arrived) = path.trigger.unwrap();
+        let held = (now - arrived) / 64;
+        assert_eq!(u64::from(header.ack_delay), held, "REL-023");
+        path.check_age(now);
+        path.oldest = None;
         assert_eq!(header.timestamp_echo, stamp, "REL-022");
         assert_eq!(cbh.flags.has(Flags::RTXE), rtx, "REL-024");
         assert_eq!(header.stream, stream, "REL-025");
@@ -197,8 +219,7 @@ impl Watch {
         let packet = parse_unsealed(bytes).unwrap();
         let cbh = packet.cbh;
         match packet.body {
-            Body::Send(send) => self.data_delivered(to, ecn, &cbh, send.msgh.stream, &packet),
-            Body::Write(write) => self.data_delivered(to, ecn, &cbh, write.msgh.stream, &packet),
+            Body::Send(_) | Body::Write(_) => self.data_delivered(now, to, ecn, &packet),
             Body::Ack(_) => self.path(to, &cbh).told(now, cbh.psn, &Sack::EMPTY),
             Body::AckSack(ack) => self.path(to, &cbh).told(now, cbh.psn, &ack.sack),
             Body::PathProbeAck(ack) => {
@@ -211,16 +232,18 @@ impl Watch {
         }
     }
 
-    fn data_delivered(&mut self, to: usize, ecn: Ecn, cbh: &Cbh, stream: u16, packet: &Packet<'_>) {
+    fn data_delivered(&mut self, now: u64, to: usize, ecn: Ecn, packet: &Packet<'_>) {
+        let cbh = &packet.cbh;
         let psn = cbh.psn.value();
         let payload = packet.body.payload().unwrap().len();
-        let mflags = match packet.body {
-            Body::Send(send) => send.msgh.mflags,
-            Body::Write(write) => write.msgh.mflags,
+        let (stream, mflags) = match packet.body {
+            Body::Send(send) => (send.msgh.stream, send.msgh.mflags),
+            Body::Write(write) => (write.msgh.stream, write.msgh.mflags),
             _ => unreachable!(),
         };
         let path = self.path(1 - to, cbh);
-        path.trigger = Some((cbh.timestamp, cbh.flags.has(Flags::RTX), stream));
+        path.trigger = Some((cbh.timestamp, cbh.flags.has(Flags::RTX), stream, now));
+        path.oldest.get_or_insert(now);
         if !path.arrived.insert(psn) {
             path.duplicate = true;
             path.due = Some("REL-018");
@@ -255,7 +278,7 @@ impl Watch {
     }
 
     /// Everything that `end` had to send has been taken.
-    pub fn drained(&mut self, end: usize) {
+    pub fn drained(&mut self, now: u64, end: usize) {
         if !self.on {
             return;
         }
@@ -263,12 +286,18 @@ impl Watch {
             if *from == 1 - end {
                 let due = path.due.take();
                 assert!(due.is_none(), "no acknowledgment of path {id}: {due:?}");
+                path.check_age(now);
             }
         }
     }
 }
 
 impl Path {
+    fn check_age(&self, now: u64) {
+        let age = self.oldest.map_or(0, |oldest| now - oldest);
+        assert!(age <= ACK_DELAY, "REL-019: {age}");
+    }
+
     /// What the receiver says must be exactly what has arrived.
     fn check_report(&self, cum: Psn, sack: &Sack) {
         assert_eq!(cum.value(), self.cum, "REL-007, REL-013");
