@@ -1,12 +1,18 @@
 //! The adapter: the endpoint as a party that a harness drives by lines of JSON.
 //!
-//! [`Session`] is the adapter without I/O. The form of the lines is described by `schema/adapter.schema.json`.
+//! [`Session`] is the adapter without I/O and without a clock, for use under simulated time. With the feature `udp`,
+//! `run_stdio` puts it between standard input, standard output and real sockets. The form of every line is described by
+//! `schema/adapter.schema.json`.
 
+mod engine;
+mod hex;
 mod messages;
 mod session;
 #[cfg(feature = "udp")]
 mod stdio;
 
+pub use engine::{Engine, Remote, Work};
+pub use messages::{Code, LONGEST_LINE, LONGEST_PIECE, LONGEST_WAIT_MS};
 pub use session::Session;
 #[cfg(feature = "udp")]
 pub use stdio::{Options, RunError, run_stdio};

@@ -8,4 +8,4 @@ pub mod adapter;
 pub mod core;
 pub mod mutants;
 #[cfg(feature = "udp")]
-mod udp;
+pub mod udp;

@@ -1,82 +1,198 @@
-//! Mutants: the model with one rule broken at its edge, to show that the suite notices.
+//! Mutants: the model with one rule broken on purpose, to show that a suite notices.
 //!
-//! A mutant edits datagrams on their way in and out of a sound endpoint. It is never active unless it is named.
+//! A mutant edits at the edge of a sound endpoint: datagrams on their way in and out, events, counters, and memory after
+//! placement. The model itself knows nothing of it. Fakes are no endpoints at all, but look like one to whoever drives
+//! them. Neither is ever active unless it is named.
 
-mod catalogue;
-mod edit;
+mod checks;
+mod ecn;
+mod edge;
+mod fakes;
+mod handshake;
+mod packets;
+mod paths;
+mod receiver;
+mod repair;
+mod streams;
+mod tools;
 
-use std::collections::VecDeque;
-use std::net::SocketAddr;
+use crate::adapter::Engine;
+use crate::core::{Config, Endpoint, Misuse};
+use edge::{Edit, Mutated};
 
-pub use catalogue::{MutantInfo, all, by_id};
-
-use crate::core::{Ecn, Transmit};
-
-/// A datagram on its way out.
-pub(crate) type Out = (Transmit, Vec<u8>);
-
-/// What a mutant does at the edge. The state of one connection is enough: a session has one.
-pub(crate) trait Edge: Send {
-    /// Changes, drops or adds to a datagram that goes out.
-    fn outgoing(&mut self, now: u64, local: SocketAddr, datagram: Out, out: &mut Vec<(u64, Out)>) {
-        let _ = local;
-        out.push((now, datagram));
-    }
-    /// Changes, drops or adds to datagrams that come in: `(from, local)` are their addresses.
-    fn incoming(
-        &mut self,
-        _now: u64,
-        _addresses: (SocketAddr, SocketAddr),
-        _in: &mut Vec<(Ecn, Vec<u8>)>,
-    ) {
-    }
+/// What is known of a mutant beforehand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MutantInfo {
+    /// Name, for people and for [`by_id`].
+    pub id: &'static str,
+    /// The clause that it breaks, and that has to fail.
+    pub clause: &'static str,
+    /// Clauses that it cannot help breaking besides, because one act shows in several places: a first transmission that
+    /// is spoiled differs from its sound repair; a packet taken that should have been dropped is placed, counted and
+    /// acknowledged, and the sound one that follows it is then a duplicate; an acknowledgment that is late, or names the
+    /// wrong trigger, disagrees with everything that had arrived by then.
+    pub declared: &'static [&'static str],
+    /// What it does.
+    pub what: &'static str,
 }
 
-/// A mutant at work.
-pub struct Mutant {
-    edge: Box<dyn Edge>,
-    /// Datagrams held until their time, in the order of release.
-    held: VecDeque<(u64, Out)>,
+/// What is known of a fake: it must pass nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FakeInfo {
+    /// Name, for people and for [`by_id`].
+    pub id: &'static str,
+    /// What it does.
+    pub what: &'static str,
+}
+
+/// A mutant or a fake, ready to be made as often as a session is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutant(Make);
+
+#[derive(Debug, Clone, Copy)]
+enum Make {
+    Edited(fn() -> Box<dyn Edit>),
+    Whole(fn(Config) -> Box<dyn Engine>),
+}
+
+/// A line of the catalogue.
+type Definition = (MutantInfo, fn() -> Box<dyn Edit>);
+
+/// Fills a catalogue: id, clause, declared clauses, what it does, and how to make it.
+macro_rules! catalogue {
+    ( $( $id:literal $clause:literal $declared:tt $what:literal => $make:expr ; )+ ) => {
+        /// The mutants of this concern.
+        pub(super) const ALL: &[super::Definition] = &[ $( (
+            super::MutantInfo { id: $id, clause: $clause, declared: &$declared, what: $what },
+            || Box::new($make),
+        ), )+ ];
+    };
+}
+use catalogue;
+
+const CONCERNS: &[&[Definition]] = &[
+    packets::ALL,
+    handshake::ALL,
+    streams::ALL,
+    paths::ALL,
+    repair::ALL,
+    receiver::ALL,
+    ecn::ALL,
+    checks::ALL,
+];
+
+/// Mutants that no test of the suite notices by their own clause yet: a scenario or a check is missing there. Whoever adds
+/// it takes the name out of this list.
+const UNNOTICED: &[&str] = &[
+    "nak-with-psn",
+    "silent-on-refusal",
+    "reject-wrong-nonce",
+    "confirm-ack-wrong-nonce",
+    "repeated-differently",
+    "close-answered-once",
+    "asks-for-no-credit",
+    "credit-taken-back",
+    "wrong-refusal",
+    "wrong-flush",
+    "failed-path-flushed",
+    "repair-astray",
+    "never-asks",
+    "believes-anything",
+    "believes-bit-zero",
+    "believes-other-epoch",
+    "probe-answer-ignored",
+    "overstated-delay",
+    "probe-answer-omits",
+    "duplicates-counted",
+    "repairs-not-counted",
+    "all-counted",
+    "answers-unknown",
+    "counts-no-damage",
+    "takes-other-address",
+];
+
+fn definitions() -> impl Iterator<Item = &'static Definition> {
+    CONCERNS.iter().flat_map(|concern| concern.iter())
+}
+
+/// Every mutant that the suite must notice, concern by concern.
+pub fn all() -> impl Iterator<Item = &'static MutantInfo> {
+    definitions()
+        .map(|(info, _)| info)
+        .filter(|info| !UNNOTICED.contains(&info.id))
+}
+
+/// Mutants that work like the others, but that no test of the suite notices by their own clause yet.
+pub fn unnoticed() -> impl Iterator<Item = &'static MutantInfo> {
+    definitions()
+        .map(|(info, _)| info)
+        .filter(|info| UNNOTICED.contains(&info.id))
+}
+
+/// Every fake.
+pub fn fakes() -> impl Iterator<Item = &'static FakeInfo> {
+    fakes::ALL.iter().map(|(info, _)| info)
+}
+
+/// The mutant or fake of that name.
+pub fn by_id(id: &str) -> Option<Mutant> {
+    let mutant = definitions().find(|(info, _)| info.id == id);
+    let fake = || fakes::ALL.iter().find(|(info, _)| info.id == id);
+    match mutant {
+        Some((_, make)) => Some(Mutant(Make::Edited(*make))),
+        None => fake().map(|(_, make)| Mutant(Make::Whole(*make))),
+    }
 }
 
 impl Mutant {
-    pub(crate) fn new(edge: Box<dyn Edge>) -> Self {
-        Self {
-            edge,
-            held: VecDeque::new(),
+    /// An endpoint with the mutant at its edge, or the fake in its place.
+    ///
+    /// # Errors
+    /// [`Misuse`] as from [`Endpoint::new`].
+    pub fn engine(&self, config: Config) -> Result<Box<dyn Engine>, Misuse> {
+        match self.0 {
+            Make::Edited(make) => {
+                let local = config.local;
+                let endpoint = Endpoint::new(config)?;
+                Ok(Box::new(Mutated::new(endpoint, local, make())))
+            }
+            Make::Whole(make) => Ok(make(config)),
         }
     }
+}
 
-    /// Takes a datagram that the endpoint sends.
-    pub(crate) fn outgoing(
-        &mut self,
-        now: u64,
-        local: SocketAddr,
-        transmit: Transmit,
-        bytes: Vec<u8>,
-    ) {
-        let mut out = Vec::new();
-        self.edge.outgoing(now, local, (transmit, bytes), &mut out);
-        self.held.extend(out);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        let fakes = fakes().map(|info| info.id);
+        let mutants = all().chain(unnoticed()).map(|info| info.id);
+        let ids: Vec<&str> = mutants.chain(fakes).collect();
+        let unique: BTreeSet<&str> = ids.iter().copied().collect();
+        assert_eq!(ids.len(), unique.len());
+        assert!(ids.iter().all(|id| by_id(id).is_some()));
+        assert!(by_id("no-such-mutant").is_none());
+        assert_eq!(unnoticed().count(), UNNOTICED.len());
     }
 
-    /// The next datagram whose time has come.
-    pub(crate) fn released(&mut self, now: u64) -> Option<Out> {
-        let index = self.held.iter().position(|(at, _)| *at <= now)?;
-        self.held.remove(index).map(|(_, datagram)| datagram)
-    }
-
-    /// When the next held datagram is due.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.held.iter().map(|(at, _)| *at).min()
-    }
-
-    pub(crate) fn incoming(
-        &mut self,
-        now: u64,
-        addresses: (SocketAddr, SocketAddr),
-        datagrams: &mut Vec<(Ecn, Vec<u8>)>,
-    ) {
-        self.edge.incoming(now, addresses, datagrams);
+    #[test]
+    fn clauses_look_like_clauses_and_are_declared_once() {
+        let is_id = |id: &str| {
+            id.split_once('-').is_some_and(|(chapter, number)| {
+                ["CONV", "PKT", "CONN", "STRM", "PATH", "REL", "ECN"].contains(&chapter)
+                    && number.len() == 3
+                    && number.bytes().all(|digit| digit.is_ascii_digit())
+            })
+        };
+        for info in all().chain(unnoticed()) {
+            assert!(is_id(info.clause), "{}", info.id);
+            assert!(info.declared.iter().all(|id| is_id(id)), "{}", info.id);
+            assert!(!info.declared.contains(&info.clause), "{}", info.id);
+        }
+        let clauses: BTreeSet<&str> = all().map(|info| info.clause).collect();
+        assert!(all().count() >= 22 && clauses.len() >= 18);
     }
 }

@@ -1,87 +1,153 @@
 //! Datagrams over real sockets, with their congestion marks.
+//!
+//! One socket on the service port receives; for every source port that is sent from, a further one is bound when it is
+//! first needed. Whatever the system does not take or give is lost, as on any wire: nothing here ends a session.
+
+mod timer;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 
-use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+pub use timer::Timer;
+
 use crate::core::{Ecn, Transmit};
 
-/// Largest datagram, or row of datagrams, that is received at once, bytes.
+/// Bytes of one receive: the largest datagram, or a row of datagrams that the system has joined.
 const BUFFER: usize = 1 << 16;
 /// Receive buffer asked of the system, bytes; the system may give less.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
-struct Socket {
-    io: UdpSocket,
+/// A datagram that has come in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    /// Where it comes from.
+    pub from: SocketAddr,
+    /// Congestion mark.
+    pub ecn: Ecn,
+    /// UDP payload.
+    pub bytes: Vec<u8>,
+}
+
+/// What the sockets have lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Datagrams that the system did not take.
+    pub refused: u64,
+    /// Datagrams from a source port that could not be bound.
+    pub unbound: u64,
+    /// Receives that failed.
+    pub failed: u64,
+}
+
+/// A socket to send from. It is written to directly: what it does not take at once is lost, so nobody waits for it.
+struct Source {
+    io: std::net::UdpSocket,
     state: UdpSocketState,
 }
 
-impl Socket {
+impl Source {
     fn bind(address: SocketAddr) -> io::Result<Self> {
-        let socket = std::net::UdpSocket::bind(address)?;
-        // A smaller buffer than asked for loses packets under load, which the protocol repairs.
-        let _smaller = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BUFFER);
-        socket.set_nonblocking(true)?;
-        let io = UdpSocket::from_std(socket)?;
+        let io = std::net::UdpSocket::bind(address)?;
+        io.set_nonblocking(true)?;
         let state = UdpSocketState::new((&io).into())?;
         Ok(Self { io, state })
     }
+
+    fn send(&self, transmit: &quinn_udp::Transmit<'_>) -> io::Result<()> {
+        self.state.try_send((&self.io).into(), transmit)
+    }
 }
 
-/// The sockets of an endpoint: one to receive, one for each source port it sends from.
-pub(crate) struct Sockets {
+/// The sockets of an endpoint. To be used inside a tokio runtime with I/O.
+pub struct Sockets {
     local: SocketAddr,
-    receive: Socket,
-    send: BTreeMap<u16, Socket>,
-    buffer: Vec<u8>,
+    service: UdpSocket,
+    state: UdpSocketState,
+    /// By source port; nothing where it could not be bound.
+    sources: BTreeMap<u16, Option<Source>>,
+    buffers: Vec<Vec<u8>>,
+    losses: Losses,
 }
 
 impl Sockets {
-    pub(crate) fn bind(local: SocketAddr) -> io::Result<Self> {
+    /// Binds the service port; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// Whatever the system has against it.
+    pub fn bind(local: SocketAddr) -> io::Result<Self> {
+        let service = std::net::UdpSocket::bind(local)?;
+        // A smaller buffer than asked for loses packets under load, which the protocol repairs.
+        let _smaller = socket2::SockRef::from(&service).set_recv_buffer_size(RECEIVE_BUFFER);
+        service.set_nonblocking(true)?;
+        let service = UdpSocket::from_std(service)?;
+        let state = UdpSocketState::new((&service).into())?;
         Ok(Self {
-            local,
-            receive: Socket::bind(local)?,
-            send: BTreeMap::new(),
-            buffer: vec![0; BUFFER],
+            local: service.local_addr()?,
+            service,
+            state,
+            sources: BTreeMap::new(),
+            buffers: vec![vec![0; BUFFER]; BATCH_SIZE],
+            losses: Losses::default(),
         })
     }
 
-    pub(crate) async fn readable(&self) -> io::Result<()> {
-        self.receive.io.readable().await
+    /// Own address and service port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
     }
 
-    /// Receives what one call brings: none, one, or a row of datagrams of one sender.
-    pub(crate) fn receive(
-        &mut self,
-        mut each: impl FnMut(SocketAddr, Ecn, &[u8]),
-    ) -> io::Result<()> {
-        let mut meta = [RecvMeta::default()];
-        let (io, state) = (&self.receive.io, &self.receive.state);
-        let mut slices = [IoSliceMut::new(&mut self.buffer)];
-        io.try_io(Interest::READABLE, || {
-            state.recv(io.into(), &mut slices, &mut meta)
-        })?;
-        let [meta] = meta;
-        let bytes = self.buffer.get(..meta.len).unwrap_or_default();
-        for datagram in bytes.chunks(meta.stride.max(1)) {
-            each(meta.addr, from_codepoint(meta.ecn), datagram);
-        }
-        Ok(())
+    /// What was lost so far.
+    pub fn losses(&self) -> Losses {
+        self.losses
     }
 
-    /// Sends one datagram. One that the system does not take is lost, as on any wire; only a source port that cannot
-    /// be bound is an error.
-    pub(crate) fn send(&mut self, transmit: &Transmit, bytes: &[u8]) -> io::Result<()> {
-        let socket = match self.send.entry(transmit.src_port) {
-            std::collections::btree_map::Entry::Occupied(socket) => socket.into_mut(),
-            std::collections::btree_map::Entry::Vacant(place) => place.insert(Socket::bind(
-                SocketAddr::new(self.local.ip(), transmit.src_port),
-            )?),
+    /// Waits until there is something to receive.
+    pub async fn readable(&self) {
+        // An error shows again, and is counted, when something is received.
+        let _error = self.service.readable().await;
+    }
+
+    /// Receives what one call to the system brings, in the order of arrival; nothing when there is nothing.
+    pub fn receive(&mut self) -> Vec<Received> {
+        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut slices: Vec<IoSliceMut<'_>> = self
+            .buffers
+            .iter_mut()
+            .map(|b| IoSliceMut::new(b))
+            .collect();
+        let (io, state) = (&self.service, &self.state);
+        let count = io.try_io(Interest::READABLE, || {
+            state.recv(io.into(), &mut slices, &mut metas)
+        });
+        let count = match count {
+            Ok(count) => count,
+            Err(error) => {
+                self.losses.failed += u64::from(error.kind() != io::ErrorKind::WouldBlock);
+                return Vec::new();
+            }
         };
+        let mut received = Vec::with_capacity(count);
+        for (meta, buffer) in metas.iter().zip(&self.buffers).take(count) {
+            let bytes = buffer.get(..meta.len).unwrap_or_default();
+            let ecn = from_codepoint(meta.ecn);
+            // The system joins datagrams of one sender and one mark; an empty datagram has no stride.
+            received.extend(bytes.chunks(meta.stride.max(1)).map(|datagram| Received {
+                from: meta.addr,
+                ecn,
+                bytes: datagram.to_vec(),
+            }));
+        }
+        received
+    }
+
+    /// Sends one datagram from the source port that it names, or loses it.
+    pub fn send(&mut self, transmit: &Transmit, bytes: &[u8]) {
         let datagram = quinn_udp::Transmit {
             destination: transmit.dst,
             ecn: to_codepoint(transmit.ecn),
@@ -89,10 +155,34 @@ impl Sockets {
             segment_size: None,
             src_ip: None,
         };
-        let (io, state) = (&socket.io, &socket.state);
-        // Not through the runtime: it holds a fresh socket for full until it has looked at it once.
-        let _lost = state.send(io.into(), &datagram);
-        Ok(())
+        if transmit.src_port == self.local.port() {
+            let sent = self.state.try_send((&self.service).into(), &datagram);
+            self.losses.refused += u64::from(sent.is_err());
+            return;
+        }
+        match self.source(transmit.src_port) {
+            None => self.losses.unbound += 1,
+            Some(source) => {
+                let sent = source.send(&datagram);
+                self.losses.refused += u64::from(sent.is_err());
+            }
+        }
+    }
+
+    fn source(&mut self, port: u16) -> Option<&Source> {
+        let place = match self.sources.entry(port) {
+            Entry::Occupied(place) => place.into_mut(),
+            Entry::Vacant(place) => {
+                let address = SocketAddr::new(self.local.ip(), port);
+                let source = Source::bind(address);
+                if let Err(error) = &source {
+                    // Said once for each port: what follows on it is lost in silence.
+                    eprintln!("cannot bind source port {address}: {error}");
+                }
+                place.insert(source.ok())
+            }
+        };
+        place.as_ref()
     }
 }
 
@@ -115,39 +205,4 @@ fn from_codepoint(ecn: Option<EcnCodepoint>) -> Ecn {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_mark_of_a_burst_survives() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
-            let mut receiver = Sockets::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            let dst = receiver.receive.io.local_addr().unwrap();
-            let mut sender = Sockets::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            let marks = [Ecn::Ce, Ecn::Ect0, Ecn::NotEct, Ecn::Ect1];
-            for i in 0..200u8 {
-                let transmit = Transmit {
-                    src_port: 0,
-                    dst,
-                    ecn: marks[usize::from(i % 4)],
-                };
-                sender.send(&transmit, &[i; 100]).unwrap();
-            }
-            let mut seen = Vec::new();
-            while seen.len() < 200 {
-                receiver.readable().await.unwrap();
-                let received = receiver.receive(|_, ecn, bytes| seen.push((bytes[0], ecn)));
-                assert!(
-                    received.is_ok() || received.unwrap_err().kind() == io::ErrorKind::WouldBlock
-                );
-            }
-            for (i, ecn) in seen {
-                assert_eq!(ecn, marks[usize::from(i % 4)], "datagram {i}");
-            }
-        });
-    }
-}
+mod tests;

@@ -1,248 +1,237 @@
-//! The adapter without I/O: one line in, one line out, and the datagrams in between.
+//! A session: lines to calls of an endpoint, and its events to lines. No I/O, no clock.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::messages::{Envelope, Failure, Open, Post, PostWrite, Request, Role};
+use super::engine::{Engine, Remote, Work};
+use super::hex;
+use super::messages::{
+    self, Capabilities, Code, Failure, LONGEST_PIECE, LONGEST_WAIT_MS, Open, Piece, Post,
+    PostWrite, Register, Report, Request, Role, WriteMemory,
+};
 use super::{NAME, PROFILE, PROTOCOL};
 use crate::core::{
     Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Misuse, Service, Transmit, WorkKind,
 };
 use crate::mutants::Mutant;
 
-/// Longest request line, bytes.
-const LONGEST_LINE: usize = 16 << 20;
-/// Largest region, bytes.
-const LARGEST_REGION: u64 = 256 << 20;
-/// Paths, at most.
+/// Registered bytes of a session, at most.
+const MOST_MEMORY: u64 = 1 << 30;
+/// Regions of a session, at most.
+const MOST_REGIONS: usize = 65_536;
+/// Connections of a session: one, until it is reset.
+const MOST_CONNECTIONS: usize = 1;
 const MOST_PATHS: u16 = 256;
-/// Streams, at most.
-const MOST_STREAMS: u16 = 256;
-/// Regions, at most.
-const MOST_REGIONS: usize = 16384;
+const MOST_STREAMS: u16 = 16_384;
+/// Events in one answer, at most; the others wait for the next `poll`.
+const MOST_EVENTS: usize = 4096;
 
-/// One party of a test: an endpoint, and at its edge perhaps a mutant.
+/// A session of the adapter protocol with one endpoint in it.
+///
+/// It is driven like the [core](crate::core): after any call, poll [`Self::poll_transmit`] until there is nothing, then
+/// [`Self::poll_timeout`] once. All times are nanoseconds on one clock that never goes backwards.
 pub struct Session {
     seed: u64,
     mutant: Option<Mutant>,
-    opened: Option<Opened>,
-    events: VecDeque<(u64, Event)>,
+    open: Option<OpenSession>,
+    events: VecDeque<Report>,
+    last_id: Option<u64>,
 }
 
-struct Opened {
-    endpoint: Endpoint,
+struct OpenSession {
     local: SocketAddr,
-    peer: SocketAddr,
+    engine: Box<dyn Engine>,
+    memory: u64,
 }
 
 impl Session {
-    /// A session that has opened nothing. `seed` is mixed into that of each `open`.
+    /// A session in which nothing is open. `seed` and the seed that `open` names make up the endpoint's. With a mutant,
+    /// the endpoint breaks one clause on purpose.
     pub fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         Self {
             seed,
             mutant,
-            opened: None,
+            open: None,
             events: VecDeque::new(),
+            last_id: None,
         }
     }
 
-    /// Own address and service port, once `open` has named them.
-    pub fn local(&self) -> Option<SocketAddr> {
-        self.opened.as_ref().map(|opened| opened.local)
+    /// Answers one line. It never waits: `poll` is answered with what is there. Any text draws exactly one answer,
+    /// without a line end; what is no request draws an error with a [`Code`].
+    pub fn handle_line(&mut self, now: u64, line: &str) -> String {
+        let (id, request) = messages::read(line);
+        self.last_id = id;
+        let answer = request.and_then(|request| self.answer(now, request));
+        self.collect(now);
+        self.line(answer)
     }
 
-    /// Whether `poll` has something to report.
+    /// How long the request in `line` wants to wait for an event, ms: only a valid `poll` in an open session waits.
+    pub fn wait_of(&self, line: &str) -> Option<u64> {
+        // Most lines need not be read twice.
+        if self.open.is_none() || !line.contains("poll") {
+            return None;
+        }
+        match messages::read(line).1 {
+            Ok(Request::Poll(poll)) if poll.timeout_ms <= LONGEST_WAIT_MS => Some(poll.timeout_ms),
+            _ => None,
+        }
+    }
+
+    /// Takes back an `open` that has just been answered, because its sockets cannot be had; returns the answer that
+    /// takes the place of the first one.
+    pub fn refuse_open(&mut self, message: &str) -> String {
+        self.reset();
+        self.line(Err(Failure::new(Code::Io, message)))
+    }
+
+    /// The answer to a line that could not even be read: too long, or not UTF-8.
+    pub fn refuse_line(&mut self, message: &str) -> String {
+        self.last_id = None;
+        self.line(Err(Failure::new(Code::BadLine, message)))
+    }
+
+    /// Own address and service port, once open.
+    pub fn local(&self) -> Option<SocketAddr> {
+        self.open.as_ref().map(|open| open.local)
+    }
+
+    /// Whether `poll` would report something.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// How long the request on `line` is willing to wait for events, ms; 0 for anything but `poll`.
-    pub fn patience_ms(line: &str) -> u64 {
-        match read(line) {
-            Ok((_, Request::Poll { timeout_ms })) => timeout_ms,
-            _ => 0,
-        }
-    }
-
-    /// Serves one request; never waits. The answer is one line without its end.
-    pub fn handle_line(&mut self, now: u64, line: &str) -> String {
-        let (id, outcome) = match read(line) {
-            Ok((id, request)) => (id, self.serve(now, request)),
-            Err((id, failure)) => (id, Err(failure)),
-        };
-        self.drain(now);
-        let answer = match outcome {
-            Ok(value) => json!({ "id": id, "ok": value }),
-            Err(failure) => json!({ "id": id, "error": failure }),
-        };
-        answer.to_string()
-    }
-
-    /// Takes one UDP payload.
+    /// Takes one UDP payload that came from `from` with the mark `ecn`.
     pub fn handle_datagram(&mut self, now: u64, from: SocketAddr, ecn: Ecn, bytes: &[u8]) {
-        let Some(opened) = &mut self.opened else {
-            return;
-        };
-        let mut datagrams = vec![(ecn, bytes.to_vec())];
-        if let Some(mutant) = &mut self.mutant {
-            mutant.incoming(now, (from, opened.local), &mut datagrams);
+        if let Some(open) = &mut self.open {
+            open.engine.handle_datagram(now, from, ecn, bytes);
+            self.collect(now);
         }
-        for (ecn, bytes) in datagrams {
-            opened.endpoint.handle_datagram(now, from, ecn, &bytes);
-        }
-        self.drain(now);
     }
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
-        if let Some(opened) = &mut self.opened {
-            opened.endpoint.handle_timeout(now);
-            self.drain(now);
+        if let Some(open) = &mut self.open {
+            open.engine.handle_timeout(now);
+            self.collect(now);
         }
     }
 
-    /// When [`Self::handle_timeout`] is next wanted, ns.
+    /// When [`Self::handle_timeout`] is next wanted, ns. It may lie in the past.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let endpoint = self
-            .opened
-            .as_ref()
-            .and_then(|opened| opened.endpoint.poll_timeout());
-        let mutant = self.mutant.as_ref().and_then(Mutant::deadline);
-        endpoint.into_iter().chain(mutant).min()
+        self.open.as_ref()?.engine.poll_timeout()
     }
 
     /// Fills `out` with the next datagram to send at `now`, if there is one.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
-        let opened = self.opened.as_mut()?;
-        let Some(mutant) = &mut self.mutant else {
-            let transmit = opened.endpoint.poll_transmit(now, out);
-            self.drain(now);
-            return transmit;
-        };
-        loop {
-            if let Some((transmit, bytes)) = mutant.released(now) {
-                out.clear();
-                out.extend_from_slice(&bytes);
-                return Some(transmit);
-            }
-            let transmit = opened.endpoint.poll_transmit(now, out)?;
-            mutant.outgoing(now, opened.local, transmit, std::mem::take(out));
+        let transmit = self.open.as_mut()?.engine.poll_transmit(now, out);
+        self.collect(now);
+        transmit
+    }
+
+    fn line(&self, answer: Result<Value, Failure>) -> String {
+        let id = self.last_id;
+        match answer {
+            Ok(ok) => json!({"id": id, "ok": ok}),
+            Err(error) => json!({"id": id, "error": error}),
+        }
+        .to_string()
+    }
+
+    fn reset(&mut self) {
+        self.open = None;
+        self.events.clear();
+    }
+
+    fn collect(&mut self, now: u64) {
+        let Some(open) = &mut self.open else { return };
+        while let Some(event) = open.engine.poll_event() {
+            self.events.push_back(report(event, now));
         }
     }
 
-    fn drain(&mut self, now: u64) {
-        let Some(opened) = &mut self.opened else {
-            return;
-        };
-        while let Some(event) = opened.endpoint.poll_event() {
-            self.events.push_back((now, event));
-        }
-    }
-
-    fn serve(&mut self, now: u64, request: Request) -> Result<Value, Failure> {
+    fn answer(&mut self, now: u64, request: Request) -> Result<Value, Failure> {
         match request {
-            Request::Hello { protocol } if protocol == PROTOCOL => Ok(json!({
-                "protocol": PROTOCOL, "name": NAME, "version": env!("CARGO_PKG_VERSION"), "profile": PROFILE,
-            })),
-            Request::Hello { .. } => Err(Failure::new(
-                "protocol",
-                format!("this adapter speaks protocol {PROTOCOL}"),
-            )),
-            Request::Capabilities {} => Ok(capabilities()),
+            Request::Hello(hello) => {
+                if hello.protocol != PROTOCOL {
+                    let message = format!("this adapter speaks version {PROTOCOL} of the protocol");
+                    return Err(Failure::new(Code::BadProtocol, message));
+                }
+                Ok(json!({
+                    "protocol": PROTOCOL,
+                    "name": NAME,
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "profile": PROFILE,
+                }))
+            }
+            Request::Capabilities => value(&capabilities()),
             Request::Open(open) => self.open(now, &open),
-            Request::Register {
-                len,
-                fill,
-                remote_write,
-            } => self.register(len, fill, remote_write),
-            Request::WriteMemory { mr, offset, hex } => self.write_memory(mr, offset, &hex),
-            Request::ReadMemory { mr, offset, len } => {
-                let bytes = self.bytes(mr, offset, len)?;
-                Ok(json!({ "hex": to_hex(bytes) }))
-            }
-            Request::Digest { mr, offset, len } => {
-                let bytes = self.bytes(mr, offset, len)?;
-                Ok(json!({ "sha256": to_hex(&Sha256::digest(bytes)) }))
-            }
-            Request::PostRecv(post) => {
-                let buffer = buffer(&post)?;
-                self.endpoint()?
-                    .post_recv(now, post.conn, post.stream, post.wr_id, buffer)
-                    .map_err(misuse)?;
+            Request::Reset => {
+                self.reset();
                 Ok(json!({}))
             }
-            Request::PostSend(post) => {
-                let buffer = buffer(&post)?;
-                self.endpoint()?
-                    .post_send(now, post.conn, post.stream, post.wr_id, buffer)
-                    .map_err(misuse)?;
-                Ok(json!({}))
+            Request::Poll(poll) => {
+                self.engine()?;
+                if poll.timeout_ms > LONGEST_WAIT_MS {
+                    let message = format!("timeout_ms is at most {LONGEST_WAIT_MS}");
+                    return Err(Failure::new(Code::BadRequest, message));
+                }
+                self.collect(now);
+                let most = self.events.len().min(MOST_EVENTS);
+                let events: Vec<Report> = self.events.drain(..most).collect();
+                Ok(json!({"events": value(&events)?}))
             }
+            Request::Register(register) => self.register(&register),
+            Request::WriteMemory(write) => self.write_memory(&write),
+            Request::ReadMemory(piece) => {
+                if piece.len > LONGEST_PIECE as u64 {
+                    let message = format!("one answer holds at most {LONGEST_PIECE} bytes");
+                    return Err(Failure::new(Code::Limit, message));
+                }
+                Ok(json!({"hex": hex::encode(self.bytes(&piece)?)}))
+            }
+            Request::Digest(piece) => {
+                let digest = Sha256::digest(self.bytes(&piece)?);
+                Ok(json!({"sha256": hex::encode(&digest)}))
+            }
+            Request::PostRecv(post) => self.post(now, &post, WorkKind::Recv, None),
+            Request::PostSend(post) => self.post(now, &post, WorkKind::Send, None),
             Request::PostWrite(post) => self.post_write(now, post),
-            Request::Poll { .. } => {
-                let events: Vec<Value> = self
-                    .events
-                    .drain(..)
-                    .map(|(t_ns, event)| show(t_ns, &event))
-                    .collect();
-                Ok(json!({ "events": events }))
+            Request::Counters(of) => {
+                let counters = self.engine()?.counters(of.conn);
+                let counters = counters.ok_or_else(|| failure(Misuse::NoConnection(of.conn)))?;
+                Ok(json!({"counters": value(&counters)?}))
             }
-            Request::Counters { conn } => {
-                let counters = self.endpoint()?.counters(conn);
-                let counters = counters.ok_or_else(|| misuse(Misuse::NoConnection(conn)))?;
-                Ok(json!({ "counters": counters }))
-            }
-            Request::Close { conn } => {
-                self.endpoint()?.close(now, conn).map_err(misuse)?;
-                Ok(json!({}))
-            }
-            Request::Reset {} => {
-                self.opened = None;
-                self.events.clear();
+            Request::Close(of) => {
+                self.engine()?.close(now, of.conn).map_err(failure)?;
                 Ok(json!({}))
             }
         }
     }
 
-    fn endpoint(&mut self) -> Result<&mut Endpoint, Failure> {
-        let opened = self
-            .opened
-            .as_mut()
-            .ok_or_else(|| Failure::new("not_open", "nothing has been opened"))?;
-        Ok(&mut opened.endpoint)
+    fn engine(&mut self) -> Result<&mut dyn Engine, Failure> {
+        match &mut self.open {
+            Some(open) => Ok(open.engine.as_mut()),
+            None => Err(Failure::new(Code::NotOpen, "the session is not open")),
+        }
     }
 
     fn open(&mut self, now: u64, open: &Open) -> Result<Value, Failure> {
-        if self.opened.is_some() {
-            return Err(Failure::new(
-                "already_open",
-                "one open per session until reset",
-            ));
+        if self.open.is_some() {
+            let message = "the session is open; reset it first";
+            return Err(Failure::new(Code::AlreadyOpen, message));
         }
-        let last = open.source_port_base.checked_add(open.paths);
-        let last = last.ok_or_else(|| {
-            Failure::new(
-                "bad_request",
-                "source_port_base and paths exceed port 65535",
-            )
-        })?;
-        let config = Config {
-            local: open.local,
-            seed: self.seed ^ open.seed,
-            source_ports: open.source_port_base..last,
-            ack_delay_us: open.ack_delay_us,
-            max_connections: 16,
-            max_regions: MOST_REGIONS,
-        };
-        if open.paths > MOST_PATHS || open.streams > MOST_STREAMS {
-            return Err(Failure::new(
-                "unsupported",
-                format!("at most {MOST_PATHS} paths and {MOST_STREAMS} streams"),
-            ));
+        let config = config(self.seed, open)?;
+        let mut engine: Box<dyn Engine> = match &self.mutant {
+            Some(mutant) => mutant.engine(config),
+            None => Endpoint::new(config).map(|endpoint| Box::new(endpoint) as Box<dyn Engine>),
         }
+        .map_err(failure)?;
         let service = Service {
             service_id: open.service_id,
             paths: open.paths,
@@ -251,172 +240,209 @@ impl Session {
             msg_window: open.msg_window,
             initial_psn: open.initial_psn,
         };
-        let mut endpoint = Endpoint::new(config).map_err(misuse)?;
         let conn = match open.role {
-            Role::Initiator => endpoint.connect(now, open.peer, service).map_err(misuse)?,
-            Role::Acceptor => {
-                endpoint.listen(service).map_err(misuse)?;
-                0
-            }
-        };
-        self.opened = Some(Opened {
-            endpoint,
+            Role::Initiator => engine.connect(now, open.peer, service),
+            // The core numbers connections from 0, and the session takes one only.
+            Role::Acceptor => engine.listen(service).map(|()| 0),
+        }
+        .map_err(failure)?;
+        self.open = Some(OpenSession {
             local: open.local,
-            peer: open.peer,
+            engine,
+            memory: 0,
         });
-        Ok(json!({ "conn": conn }))
+        Ok(json!({"conn": conn}))
     }
 
-    /// Address and service port of the peer, as `open` has named it.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.opened.as_ref().map(|opened| opened.peer)
-    }
-
-    fn register(&mut self, len: u64, fill: u8, remote_write: bool) -> Result<Value, Failure> {
-        if len > LARGEST_REGION {
-            return Err(Failure::new(
-                "limit",
-                format!("a region is at most {LARGEST_REGION} bytes"),
-            ));
+    fn register(&mut self, register: &Register) -> Result<Value, Failure> {
+        self.engine()?;
+        let Some(open) = &mut self.open else {
+            return Err(Failure::new(Code::NotOpen, "the session is not open"));
+        };
+        let too_much = || {
+            let message = format!("a session registers at most {MOST_MEMORY} bytes");
+            Failure::new(Code::Limit, message)
+        };
+        let memory = open.memory.saturating_add(register.len);
+        if memory > MOST_MEMORY {
+            return Err(too_much());
         }
-        let len = usize::try_from(len).map_err(|e| Failure::new("limit", e))?;
-        let endpoint = self.endpoint()?;
-        let region = endpoint
-            .register(len, Access { remote_write })
-            .map_err(misuse)?;
-        if let Some(bytes) = endpoint.memory_mut(region.mr) {
-            bytes.fill(fill);
+        let len = usize::try_from(register.len).map_err(|_| too_much())?;
+        let access = Access {
+            remote_write: register.remote_write,
+        };
+        let region = open.engine.register(len, access).map_err(failure)?;
+        open.memory = memory;
+        if register.fill != 0
+            && let Some(bytes) = open.engine.memory_mut(region.mr)
+        {
+            bytes.fill(register.fill);
         }
-        Ok(json!({ "mr": region.mr, "va": format!("{:#x}", region.va), "rkey": region.rkey }))
+        Ok(json!({"mr": region.mr, "va": format!("{:#x}", region.va), "rkey": region.rkey}))
     }
 
-    fn write_memory(&mut self, mr: u32, offset: u64, hex: &str) -> Result<Value, Failure> {
-        let bytes = from_hex(hex)
-            .ok_or_else(|| Failure::new("bad_request", "hex is not pairs of hex digits"))?;
-        let region = self.endpoint()?.memory_mut(mr).ok_or_else(no_memory)?;
-        let start = usize::try_from(offset).map_err(|_| no_memory())?;
-        let end = start.checked_add(bytes.len()).ok_or_else(no_memory)?;
-        region
-            .get_mut(start..end)
-            .ok_or_else(no_memory)?
+    fn write_memory(&mut self, write: &WriteMemory) -> Result<Value, Failure> {
+        let bytes = hex::decode(&write.hex)
+            .ok_or_else(|| Failure::new(Code::BadRequest, "hex is not pairs of hex digits"))?;
+        let region = self
+            .engine()?
+            .memory_mut(write.mr)
+            .ok_or_else(|| no_region(write.mr))?;
+        let len = region.len();
+        range(write.offset, bytes.len() as u64)
+            .and_then(|range| region.get_mut(range))
+            .ok_or_else(|| out_of_bounds(write.mr, len))?
             .copy_from_slice(&bytes);
         Ok(json!({}))
     }
 
-    fn bytes(&mut self, mr: u32, offset: u64, len: u64) -> Result<&[u8], Failure> {
-        let region = self.endpoint()?.memory(mr).ok_or_else(no_memory)?;
-        let start = usize::try_from(offset).map_err(|_| no_memory())?;
-        let end = usize::try_from(len)
-            .ok()
-            .and_then(|len| start.checked_add(len))
-            .ok_or_else(no_memory)?;
-        region.get(start..end).ok_or_else(no_memory)
+    fn bytes(&mut self, piece: &Piece) -> Result<&[u8], Failure> {
+        let region = self
+            .engine()?
+            .memory(piece.mr)
+            .ok_or_else(|| no_region(piece.mr))?;
+        range(piece.offset, piece.len)
+            .and_then(|range| region.get(range))
+            .ok_or_else(|| out_of_bounds(piece.mr, region.len()))
     }
 
-    fn post_write(&mut self, now: u64, post: PostWrite) -> Result<Value, Failure> {
-        let PostWrite {
-            conn,
-            stream,
-            wr_id,
-            mr,
-            offset,
-            len,
-            va,
-            rkey,
-        } = post;
-        let digits = va
-            .strip_prefix("0x")
-            .ok_or_else(|| Failure::new("bad_request", "va is 0x and hex digits"))?;
-        let va = u64::from_str_radix(digits, 16)
-            .map_err(|e| Failure::new("bad_request", format!("va: {e}")))?;
-        let buffer = buffer(&Post {
-            conn,
-            stream,
-            wr_id,
-            mr,
-            offset,
-            len,
+    fn post_write(&mut self, now: u64, write: PostWrite) -> Result<Value, Failure> {
+        let va = hex::number(&write.va).ok_or_else(|| {
+            Failure::new(Code::BadRequest, "va is not 0x and at most 16 hex digits")
         })?;
-        self.endpoint()?
-            .post_write(now, conn, stream, wr_id, buffer, va, rkey)
-            .map_err(misuse)?;
+        let remote = Remote {
+            va,
+            rkey: write.rkey,
+        };
+        let post = Post {
+            conn: write.conn,
+            stream: write.stream,
+            wr_id: write.wr_id,
+            mr: write.mr,
+            offset: write.offset,
+            len: write.len,
+        };
+        self.post(now, &post, WorkKind::Write, Some(remote))
+    }
+
+    fn post(
+        &mut self,
+        now: u64,
+        post: &Post,
+        kind: WorkKind,
+        remote: Option<Remote>,
+    ) -> Result<Value, Failure> {
+        let piece = Piece {
+            mr: post.mr,
+            offset: post.offset,
+            len: post.len,
+        };
+        self.bytes(&piece)?;
+        let place = range(post.offset, post.len).ok_or_else(|| out_of_bounds(post.mr, 0))?;
+        let work = Work {
+            conn: post.conn,
+            stream: post.stream,
+            wr_id: post.wr_id,
+            buffer: Buffer {
+                mr: post.mr,
+                offset: place.start,
+                len: place.len(),
+            },
+            remote,
+            kind,
+        };
+        self.engine()?.post(now, &work).map_err(failure)?;
         Ok(json!({}))
     }
 }
 
-fn read(line: &str) -> Result<(u64, Request), (u64, Failure)> {
-    if line.len() > LONGEST_LINE {
-        return Err((
-            0,
-            Failure::new(
-                "bad_request",
-                format!("a line is at most {LONGEST_LINE} bytes"),
-            ),
-        ));
+fn config(seed: u64, open: &Open) -> Result<Config, Failure> {
+    let bad = |message: &str| Err(Failure::new(Code::BadRequest, message));
+    if open.local.is_ipv4() != open.peer.is_ipv4() {
+        return bad("local and peer are not of one address family");
     }
-    let envelope: Envelope = serde_json::from_str(line)
-        .map_err(|e| (0, Failure::new("bad_request", format!("no request: {e}"))))?;
-    let id = envelope.id;
-    let request = serde_json::from_value(Value::Object(envelope.request));
-    request
-        .map(|request| (id, request))
-        .map_err(|e| (id, Failure::new("bad_request", e)))
-}
-
-fn capabilities() -> Value {
-    let names = serde_json::to_value(Counters::default()).unwrap_or_default();
-    let names: Vec<&String> = names
-        .as_object()
-        .map(|map| map.keys().collect())
-        .unwrap_or_default();
-    json!({
-        "roles": ["initiator", "acceptor"],
-        "operations": ["send", "write"],
-        "max_paths": MOST_PATHS,
-        "max_streams": MOST_STREAMS,
-        "payload_sizes": [256, 512, 1024, 2048, 4096, 8192],
-        "initial_psn": true,
-        "counters": names,
-    })
-}
-
-fn buffer(post: &Post) -> Result<Buffer, Failure> {
-    let number = |n: u64| usize::try_from(n).map_err(|_| no_memory());
-    Ok(Buffer {
-        mr: post.mr,
-        offset: number(post.offset)?,
-        len: number(post.len)?,
-    })
-}
-
-fn misuse(error: Misuse) -> Failure {
-    let code = match &error {
-        Misuse::NoConnection(_) => "no_connection",
-        Misuse::NoStream(_) => "no_stream",
-        Misuse::NoMemory => "no_memory",
-        Misuse::Closing => "closing",
-        Misuse::Limit { .. } => "limit",
-        Misuse::Range { .. } => "bad_request",
+    if open.local.ip().is_unspecified() || open.local.port() == 0 || open.peer.port() == 0 {
+        return bad("local and peer name an address and a port each");
+    }
+    if open.role == Role::Acceptor && open.local.port() != open.peer.port() {
+        return bad("an acceptor answers to its own service port, so the peer must use the same");
+    }
+    let Some(end) = open.source_port_base.checked_add(open.paths) else {
+        return bad("the source ports from source_port_base on do not suffice for the paths");
     };
-    Failure::new(code, error)
+    if open.source_port_base == 0 {
+        return bad("source_port_base is 0");
+    }
+    Ok(Config {
+        local: open.local,
+        // Rotated, so that equal seeds do not cancel out.
+        seed: seed.rotate_left(32) ^ open.seed,
+        source_ports: open.source_port_base..end,
+        ack_delay_us: open.ack_delay_us,
+        max_connections: MOST_CONNECTIONS,
+        max_regions: MOST_REGIONS,
+    })
 }
 
-fn no_memory() -> Failure {
-    Failure::new(
-        "no_memory",
-        "there is no such region, or not that many bytes in it",
-    )
+fn range(offset: u64, len: u64) -> Option<std::ops::Range<usize>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(len).ok()?)?;
+    Some(start..end)
 }
 
-fn show(t_ns: u64, event: &Event) -> Value {
+fn no_region(mr: u32) -> Failure {
+    Failure::new(Code::NoSuchRegion, format_args!("there is no region {mr}"))
+}
+
+fn out_of_bounds(mr: u32, len: usize) -> Failure {
+    let message = format!("the bytes do not lie inside region {mr} of {len} bytes");
+    Failure::new(Code::OutOfBounds, message)
+}
+
+fn failure(misuse: Misuse) -> Failure {
+    let code = match &misuse {
+        Misuse::NoConnection(_) => Code::NoSuchConnection,
+        Misuse::NoStream(_) => Code::NoSuchStream,
+        Misuse::NoMemory => Code::OutOfBounds,
+        Misuse::Limit { .. } => Code::Limit,
+        Misuse::Range { .. } => Code::BadRequest,
+        _ => Code::Misuse,
+    };
+    Failure::new(code, misuse)
+}
+
+fn value<T: Serialize>(of: &T) -> Result<Value, Failure> {
+    serde_json::to_value(of).map_err(|error| Failure::new(Code::Misuse, error))
+}
+
+fn capabilities() -> Capabilities {
+    let counters = match serde_json::to_value(Counters::default()) {
+        Ok(Value::Object(counters)) => counters.into_iter().map(|(name, _)| name).collect(),
+        _ => Vec::new(),
+    };
+    Capabilities {
+        roles: vec![Role::Initiator, Role::Acceptor],
+        operations: vec!["send", "write"],
+        max_paths: MOST_PATHS,
+        max_streams: MOST_STREAMS,
+        payload_sizes: vec![256, 512, 1024, 2048, 4096, 8192],
+        initial_psn: true,
+        counters,
+    }
+}
+
+fn report(event: Event, t_ns: u64) -> Report {
     match event {
         Event::Established {
             conn,
             paths,
             streams,
-        } => {
-            json!({ "type": "established", "conn": conn, "paths": paths, "streams": streams, "t_ns": t_ns })
-        }
+        } => Report::Established {
+            conn,
+            paths,
+            streams,
+            t_ns,
+        },
         Event::Completion {
             conn,
             stream,
@@ -424,53 +450,29 @@ fn show(t_ns: u64, event: &Event) -> Value {
             kind,
             status,
             byte_len,
-        } => {
-            let kind = match kind {
+        } => Report::Completion {
+            conn,
+            stream,
+            wr_id,
+            kind: match kind {
                 WorkKind::Send => "send",
                 WorkKind::Write => "write",
                 WorkKind::Recv => "recv",
-            };
-            json!({
-                "type": "completion", "conn": conn, "stream": stream, "wr_id": wr_id, "kind": kind,
-                "status": status.to_string(), "byte_len": byte_len, "t_ns": t_ns,
-            })
-        }
-        Event::Closed { conn, reason } => {
-            json!({ "type": "closed", "conn": conn, "reason": reason, "t_ns": t_ns })
-        }
+            },
+            status: status.to_string(),
+            byte_len,
+            t_ns,
+        },
+        Event::Closed { conn, reason } => Report::Closed { conn, reason, t_ns },
         Event::Failed {
             conn,
             status,
             message,
-        } => json!({
-            "type": "failed", "conn": conn, "status": status.to_string(), "message": message, "t_ns": t_ns,
-        }),
+        } => Report::Failed {
+            conn,
+            status: status.to_string(),
+            message,
+            t_ns,
+        },
     }
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-            // Writing to a String cannot fail.
-            let _infallible = write!(out, "{byte:02x}");
-            out
-        })
-}
-
-fn from_hex(hex: &str) -> Option<Vec<u8>> {
-    let digits = hex.as_bytes();
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    let digit = |byte: u8| {
-        char::from(byte)
-            .to_digit(16)
-            .and_then(|d| u8::try_from(d).ok())
-    };
-    digits
-        .chunks_exact(2)
-        .map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?))
-        .collect()
 }

@@ -1,21 +1,24 @@
 //! The adapter as a process: lines on standard input and output, datagrams over real sockets.
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::time::{Duration, Instant};
 
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::Session;
+use super::{LONGEST_LINE, Session};
 use crate::mutants;
-use crate::udp::Sockets;
+use crate::udp::{Sockets, Timer};
 
-/// Datagrams received or sent before other things get their turn.
+/// Datagrams sent, or batches received, before other things get their turn.
 const TURN: usize = 64;
+/// Longest sleep when nothing is due.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
 /// How the process behaves.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// A mutant to be, by id.
+    /// A mutant or fake to be, by id.
     pub mutant: Option<String>,
 }
 
@@ -25,161 +28,263 @@ pub enum RunError {
     /// There is no such mutant.
     #[error("there is no mutant {0:?}; `metaroce mutants --list` shows them")]
     NoMutant(String),
-    /// Standard streams or sockets failed.
+    /// Standard streams, the timer or the runtime failed.
     #[error(transparent)]
-    Io(#[from] std::io::Error),
+    Io(#[from] io::Error),
 }
 
-/// Serves requests from standard input until it ends.
+/// Serves requests from standard input until it ends, or until SIGTERM.
 ///
-/// The thread that reads standard input may outlive this call when it ends with an error: a caller ends the process.
+/// A thread of its own reads standard input, because a read in the runtime would hold up its end. After SIGTERM that
+/// thread may still wait for a line: it ends with the process, so the caller ends the process.
 ///
 /// # Errors
-/// [`RunError`].
+/// [`RunError`]. What goes wrong with datagrams is no error: they are lost.
 pub fn run_stdio(options: &Options) -> Result<(), RunError> {
     let mutant = match &options.mutant {
         None => None,
         Some(id) => Some(mutants::by_id(id).ok_or_else(|| RunError::NoMutant(id.clone()))?),
     };
-    let (sender, lines) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let Ok(line) = line else { return };
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
+    // One line at a time: whoever writes faster than it is answered waits.
+    let (sender, lines) = mpsc::channel(1);
+    std::thread::Builder::new()
+        .name("stdin".into())
+        .spawn(move || read_lines(io::stdin().lock(), &sender))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
-        .enable_time()
         .build()?;
-    runtime.block_on(serve(Session::new(0, mutant), lines))?;
-    Ok(())
+    let served = runtime.block_on(async { serve(Session::new(0, mutant), lines).await });
+    match served {
+        // The harness is gone, which is as good as the end of its requests.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
 }
 
-async fn serve(mut session: Session, mut lines: mpsc::Receiver<String>) -> std::io::Result<()> {
-    let start = Instant::now();
-    let clock = move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let mut sockets: Option<Sockets> = None;
-    let mut waiting: Option<(String, u64)> = None;
-    loop {
-        let now = clock();
-        if let Some((line, until)) = waiting.take() {
-            if session.has_events() || now >= until {
-                answer(&session.handle_line(now, &line))?;
-            } else {
-                waiting = Some((line, until));
-            }
-        }
-        if session.poll_timeout().is_some_and(|due| due <= now) {
-            session.handle_timeout(now);
-        }
-        let mut more = false;
-        if let Some(sockets) = &mut sockets {
-            more = send(&mut session, sockets, clock)?;
-        }
-        let deadlines = [
-            session.poll_timeout(),
-            waiting.as_ref().map(|(_, until)| *until),
-        ];
-        let next = if more {
-            Some(0)
-        } else {
-            deadlines.into_iter().flatten().min()
-        };
-        // A due time in the past must not keep other things from their turn.
-        let wait = next.map_or(Duration::from_secs(3600), |due| {
-            Duration::from_nanos(due.saturating_sub(clock()))
-        });
-        tokio::select! {
-            line = lines.recv(), if waiting.is_none() => {
-                let Some(line) = line else { return Ok(()) };
-                let patience = Session::patience_ms(&line);
-                if patience > 0 && !session.has_events() {
-                    waiting = Some((line, clock().saturating_add(patience.saturating_mul(1_000_000))));
-                    continue;
-                }
-                let mut reply = session.handle_line(clock(), &line);
-                match (session.local(), &sockets) {
-                    (Some(local), None) => match Sockets::bind(local) {
-                        Ok(bound) => sockets = Some(bound),
-                        Err(error) => {
-                            session.handle_line(clock(), r#"{"id":0,"op":"reset"}"#);
-                            reply = refuse(&line, &format!("cannot bind {local}: {error}"));
-                        }
-                    },
-                    (None, Some(_)) => sockets = None,
-                    _ => {}
-                }
-                answer(&reply)?;
-            }
-            readable = readable(sockets.as_ref()) => {
-                readable?;
-                if let Some(sockets) = &mut sockets {
-                    receive(&mut session, sockets, clock);
-                }
-            }
-            () = tokio::time::sleep(wait) => {}
+/// A line of input.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Text(String),
+    TooLong,
+    NotText,
+}
+
+fn read_lines(mut from: impl BufRead, to: &mpsc::Sender<Line>) {
+    // A read error ends the input like its end does.
+    while let Ok(Some(line)) = read_line(&mut from, LONGEST_LINE) {
+        if to.blocking_send(line).is_err() {
+            return;
         }
     }
 }
 
-async fn readable(sockets: Option<&Sockets>) -> std::io::Result<()> {
+/// The next line without its end, in memory of at most `longest` bytes; what is longer is read and thrown away.
+fn read_line(from: &mut impl BufRead, longest: usize) -> io::Result<Option<Line>> {
+    let mut line = Vec::new();
+    let (mut too_long, mut any) = (false, false);
+    loop {
+        let chunk = match from.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            chunk => chunk?,
+        };
+        let end = chunk.iter().position(|&byte| byte == b'\n');
+        let taken = end.unwrap_or(chunk.len());
+        any |= !chunk.is_empty();
+        let over = chunk.is_empty() || end.is_some();
+        if line.len() + taken > longest {
+            too_long = true;
+            line = Vec::new();
+        } else if !too_long {
+            line.extend_from_slice(chunk.get(..taken).unwrap_or_default());
+        }
+        from.consume(taken + usize::from(end.is_some()));
+        if over {
+            break;
+        }
+    }
+    if !any {
+        return Ok(None);
+    }
+    Ok(Some(if too_long {
+        Line::TooLong
+    } else {
+        String::from_utf8(line).map_or(Line::NotText, Line::Text)
+    }))
+}
+
+/// A session between its sockets and its requests.
+struct Server {
+    session: Session,
+    sockets: Option<Sockets>,
+    start: Instant,
+    /// A `poll` that waits for an event, and until when, ns.
+    waiting: Option<(String, u64)>,
+}
+
+async fn serve(session: Session, mut lines: mpsc::Receiver<Line>) -> io::Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut timer = Timer::new()?;
+    let mut server = Server {
+        session,
+        sockets: None,
+        start: Instant::now(),
+        waiting: None,
+    };
+    // A line that came while a `poll` was waiting; its turn is after that.
+    let mut next: Option<Line> = None;
+    loop {
+        let more = server.exchange();
+        server.answer_waiting()?;
+        if server.waiting.is_none()
+            && let Some(line) = next.take()
+        {
+            server.serve_line(line)?;
+            continue;
+        }
+        let sleep = if more { Duration::ZERO } else { server.sleep() };
+        tokio::select! {
+            line = lines.recv(), if next.is_none() => match line {
+                Some(line) => next = Some(line),
+                None => return Ok(()),
+            },
+            () = readable(server.sockets.as_ref()) => {}
+            woken = timer.wait(sleep) => woken?,
+            _ = terminated.recv() => return Ok(()),
+        }
+    }
+}
+
+impl Server {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Receives, does what is due, and sends, a turn of each; tells whether there is more to do at once.
+    fn exchange(&mut self) -> bool {
+        let now = self.now();
+        if self.session.poll_timeout().is_some_and(|due| due <= now) {
+            self.session.handle_timeout(now);
+        }
+        let mut received = 0;
+        while received < TURN {
+            let batch = self
+                .sockets
+                .as_mut()
+                .map(Sockets::receive)
+                .unwrap_or_default();
+            if batch.is_empty() {
+                break;
+            }
+            received += 1;
+            for datagram in batch {
+                let now = self.now();
+                self.session
+                    .handle_datagram(now, datagram.from, datagram.ecn, &datagram.bytes);
+                // What a datagram draws goes out before the next is looked at, so that each has its own answer.
+                self.send();
+            }
+        }
+        self.send() || received == TURN
+    }
+
+    /// Sends a turn; tells whether there may be more.
+    fn send(&mut self) -> bool {
+        let mut out = Vec::new();
+        for _ in 0..TURN {
+            let now = self.now();
+            let Some(transmit) = self.session.poll_transmit(now, &mut out) else {
+                return false;
+            };
+            if let Some(sockets) = &mut self.sockets {
+                sockets.send(&transmit, &out);
+            }
+        }
+        true
+    }
+
+    fn sleep(&self) -> Duration {
+        let until = self.waiting.as_ref().map(|(_, until)| *until);
+        let due = self.session.poll_timeout().into_iter().chain(until).min();
+        due.map_or(LONGEST_SLEEP, |due| {
+            Duration::from_nanos(due.saturating_sub(self.now()))
+        })
+    }
+
+    fn answer_waiting(&mut self) -> io::Result<()> {
+        let now = self.now();
+        let over = |(_, until): &mut (String, u64)| self.session.has_events() || *until <= now;
+        match self.waiting.take_if(over) {
+            Some((line, _)) => write_line(&self.session.handle_line(now, &line)),
+            None => Ok(()),
+        }
+    }
+
+    fn serve_line(&mut self, line: Line) -> io::Result<()> {
+        let line = match line {
+            Line::Text(line) => line,
+            Line::TooLong => {
+                let message = format!("a line has at most {LONGEST_LINE} bytes");
+                return write_line(&self.session.refuse_line(&message));
+            }
+            Line::NotText => return write_line(&self.session.refuse_line("a line is UTF-8")),
+        };
+        let now = self.now();
+        let wait = self.session.wait_of(&line).unwrap_or(0);
+        if wait > 0 && !self.session.has_events() {
+            self.waiting = Some((line, now.saturating_add(wait.saturating_mul(1_000_000))));
+            return Ok(());
+        }
+        let mut answer = self.session.handle_line(now, &line);
+        match (self.session.local(), &self.sockets) {
+            (Some(local), None) => match Sockets::bind(local) {
+                Ok(bound) => self.sockets = Some(bound),
+                Err(error) => {
+                    let message = format!("cannot bind {local}: {error}");
+                    answer = self.session.refuse_open(&message);
+                }
+            },
+            (None, Some(_)) => self.sockets = None,
+            _ => {}
+        }
+        write_line(&answer)
+    }
+}
+
+async fn readable(sockets: Option<&Sockets>) {
     match sockets {
         Some(sockets) => sockets.readable().await,
         None => std::future::pending().await,
     }
 }
 
-fn receive(session: &mut Session, sockets: &mut Sockets, clock: impl Fn() -> u64) {
-    let mut out = Vec::new();
-    for _ in 0..TURN {
-        // Every datagram is answered before the next is looked at, so that each acknowledgment has its own trigger.
-        let mut arrived = Vec::new();
-        if sockets
-            .receive(|from, ecn, bytes| arrived.push((from, ecn, bytes.to_vec())))
-            .is_err()
-        {
-            return;
-        }
-        for (from, ecn, bytes) in arrived {
-            session.handle_datagram(clock(), from, ecn, &bytes);
-            let now = clock();
-            if let Some(transmit) = session.poll_transmit(now, &mut out) {
-                let _unbound = sockets.send(&transmit, &out);
-            }
-        }
-    }
-}
-
-/// Sends what is to be sent, at most one turn of it; tells whether there may be more.
-fn send(
-    session: &mut Session,
-    sockets: &mut Sockets,
-    clock: impl Fn() -> u64,
-) -> std::io::Result<bool> {
-    let mut out = Vec::new();
-    for _ in 0..TURN {
-        let Some(transmit) = session.poll_transmit(clock(), &mut out) else {
-            return Ok(false);
-        };
-        sockets.send(&transmit, &out)?;
-    }
-    Ok(true)
-}
-
-fn refuse(line: &str, message: &str) -> String {
-    let id = serde_json::from_str::<serde_json::Value>(line)
-        .ok()
-        .and_then(|value| value["id"].as_u64())
-        .unwrap_or(0);
-    serde_json::json!({ "id": id, "error": { "code": "io", "message": message } }).to_string()
-}
-
-fn answer(line: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn write_line(line: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     out.write_all(line.as_bytes())?;
     out.write_all(b"\n")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(bytes: &[u8], longest: usize) -> Vec<Line> {
+        // A small buffer, so that lines come in several pieces.
+        let mut reader = io::BufReader::with_capacity(3, bytes);
+        std::iter::from_fn(|| read_line(&mut reader, longest).unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_are_bounded() {
+        let text = |text: &str| Line::Text(text.into());
+        assert_eq!(lines(b"", 5), []);
+        assert_eq!(
+            lines(b"abcde\n\nx", 5),
+            [text("abcde"), text(""), text("x")]
+        );
+        assert_eq!(
+            lines(b"abcdef\nabcdefghijkl\nok\n\xff\n", 5),
+            [Line::TooLong, Line::TooLong, text("ok"), Line::NotText]
+        );
+    }
 }

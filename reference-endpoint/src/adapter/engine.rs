@@ -1,0 +1,136 @@
+//! What a session drives: the core, or something else that is made to look like it.
+
+use std::net::SocketAddr;
+
+use crate::core::{
+    Access, Buffer, Counters, Ecn, Endpoint, Event, Misuse, Region, Service, Transmit, WorkKind,
+};
+
+/// Where a Write goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remote {
+    /// Address of the first byte.
+    pub va: u64,
+    /// Key of the region.
+    pub rkey: u32,
+}
+
+/// Work to post.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Connection.
+    pub conn: u32,
+    /// Stream.
+    pub stream: u16,
+    /// The caller's number for the work.
+    pub wr_id: u64,
+    /// Local bytes.
+    pub buffer: Buffer,
+    /// Where a Write goes; nothing for a Send or a receive.
+    pub remote: Option<Remote>,
+    /// Kind of work.
+    pub kind: WorkKind,
+}
+
+/// Everything that a session asks of an endpoint: the five verbs of the [core](crate::core) and its calls. All times
+/// are nanoseconds on one clock that never goes backwards.
+pub trait Engine: Send {
+    /// Takes one UDP payload, see [`Endpoint::handle_datagram`].
+    fn handle_datagram(&mut self, now: u64, from: SocketAddr, ecn: Ecn, bytes: &[u8]);
+    /// Does what is due, see [`Endpoint::handle_timeout`].
+    fn handle_timeout(&mut self, now: u64);
+    /// The next datagram to send, see [`Endpoint::poll_transmit`].
+    fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit>;
+    /// When [`Self::handle_timeout`] is next wanted, ns, see [`Endpoint::poll_timeout`].
+    fn poll_timeout(&self) -> Option<u64>;
+    /// The next event, see [`Endpoint::poll_event`].
+    fn poll_event(&mut self) -> Option<Event>;
+    /// Registers memory, see [`Endpoint::register`].
+    ///
+    /// # Errors
+    /// [`Misuse::Limit`].
+    fn register(&mut self, len: usize, access: Access) -> Result<Region, Misuse>;
+    /// The bytes of a region.
+    fn memory(&self, mr: u32) -> Option<&[u8]>;
+    /// The bytes of a region, to be changed.
+    fn memory_mut(&mut self, mr: u32) -> Option<&mut [u8]>;
+    /// Offers a service, see [`Endpoint::listen`].
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    fn listen(&mut self, service: Service) -> Result<(), Misuse>;
+    /// Begins a connection, see [`Endpoint::connect`].
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    fn connect(&mut self, now: u64, peer: SocketAddr, service: Service) -> Result<u32, Misuse>;
+    /// Posts work of any kind.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    fn post(&mut self, now: u64, work: &Work) -> Result<(), Misuse>;
+    /// Closes a connection, see [`Endpoint::close`].
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    fn close(&mut self, now: u64, conn: u32) -> Result<(), Misuse>;
+    /// What was counted, see [`Endpoint::counters`].
+    fn counters(&self, conn: u32) -> Option<Counters>;
+}
+
+impl Engine for Endpoint {
+    fn handle_datagram(&mut self, now: u64, from: SocketAddr, ecn: Ecn, bytes: &[u8]) {
+        self.handle_datagram(now, from, ecn, bytes);
+    }
+    fn handle_timeout(&mut self, now: u64) {
+        self.handle_timeout(now);
+    }
+    fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.poll_transmit(now, out)
+    }
+    fn poll_timeout(&self) -> Option<u64> {
+        self.poll_timeout()
+    }
+    fn poll_event(&mut self) -> Option<Event> {
+        self.poll_event()
+    }
+    fn register(&mut self, len: usize, access: Access) -> Result<Region, Misuse> {
+        self.register(len, access)
+    }
+    fn memory(&self, mr: u32) -> Option<&[u8]> {
+        self.memory(mr)
+    }
+    fn memory_mut(&mut self, mr: u32) -> Option<&mut [u8]> {
+        self.memory_mut(mr)
+    }
+    fn listen(&mut self, service: Service) -> Result<(), Misuse> {
+        self.listen(service)
+    }
+    fn connect(&mut self, now: u64, peer: SocketAddr, service: Service) -> Result<u32, Misuse> {
+        self.connect(now, peer, service)
+    }
+    fn post(&mut self, now: u64, work: &Work) -> Result<(), Misuse> {
+        let Work {
+            conn,
+            stream,
+            wr_id,
+            buffer,
+            remote,
+            kind,
+        } = *work;
+        match (kind, remote) {
+            (WorkKind::Recv, _) => self.post_recv(now, conn, stream, wr_id, buffer),
+            (WorkKind::Send, _) => self.post_send(now, conn, stream, wr_id, buffer),
+            (WorkKind::Write, Some(Remote { va, rkey })) => {
+                self.post_write(now, conn, stream, wr_id, buffer, va, rkey)
+            }
+            (WorkKind::Write, None) => Err(Misuse::Range { what: "va" }),
+        }
+    }
+    fn close(&mut self, now: u64, conn: u32) -> Result<(), Misuse> {
+        self.close(now, conn)
+    }
+    fn counters(&self, conn: u32) -> Option<Counters> {
+        self.counters(conn)
+    }
+}

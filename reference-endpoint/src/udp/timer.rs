@@ -1,0 +1,68 @@
+//! A timer as fine as the protocol needs: acknowledgments are due within 200 us, while tokio's own timer counts in
+//! milliseconds.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+/// A timer of the system. To be used inside a tokio runtime with I/O.
+pub struct Timer {
+    fd: AsyncFd<OwnedFd>,
+}
+
+impl Timer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// When the system has no timer to give.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let fd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe, and an owned descriptor cannot be closed behind its back"
+        )]
+        let fd = AsyncFd::new(fd)?;
+        Ok(Self { fd })
+    }
+
+    /// Waits for this long; dropping the future is the way to stop waiting.
+    ///
+    /// # Errors
+    /// When the system refuses to set the timer.
+    pub async fn wait(&mut self, time: Duration) -> io::Result<()> {
+        // A time of zero would disarm the timer instead.
+        let time = time.max(Duration::from_nanos(1));
+        let never = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let value = Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let spec = Itimerspec {
+            it_interval: never,
+            it_value: value,
+        };
+        // Setting it also forgets an expiry that nobody has waited for.
+        timerfd_settime(self.fd.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
+        loop {
+            let mut guard = self.fd.readable().await?;
+            let mut count = [0; 8];
+            let read = guard.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut count)?));
+            match read {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => return Err(error),
+                // Readiness left from before: wait for the real expiry.
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
