@@ -1,6 +1,6 @@
 //! The scripted peer: sends what no honest endpoint would, and watches the answer.
 //!
-//! It is a [`Node`](crate::link::sim::Node) like any other party, without sockets and clock of its own. It only makes
+//! It is a [`Node`] like any other party, without sockets and clock of its own. It only makes
 //! the stimulus and waits for answers; whether an answer was right is for the monitors, who see the same packets.
 
 mod connection;
