@@ -5,6 +5,7 @@
 
 mod defence;
 mod exchange;
+mod forged_set_up;
 mod link;
 mod repair;
 mod set_up;
