@@ -4,9 +4,12 @@
 //! of a packet, never from the order of arrival.
 
 mod engine;
+mod facts;
+mod feasible;
 mod rule;
 
 pub use engine::{Decision, Delivery, Injector};
+pub use feasible::{Infeasible, feasible};
 pub use rule::{
-    Action, Class, Corrupt, Duplicate, Infeasible, Match, Numbers, Reorder, Rule, feasible,
+    Action, Class, Classes, Corrupt, Duplicate, HoldUntil, Match, Numbers, Reorder, Rule,
 };

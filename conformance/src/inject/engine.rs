@@ -1,18 +1,14 @@
 //! Rules at work.
 
-use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use metaroce_wire::crc;
 use metaroce_wire::frame::{Ecn, Frame};
-use metaroce_wire::metaroce::{Body, Cbh, Flags, Opcode, parse_lax};
-use metaroce_wire::serial::Psn;
 
-use super::rule::{Action, Class, Match, Rule};
+use super::facts::{Facts, Memory};
+use super::rule::{Action, Match, Rule};
 use crate::evidence::RuleCount;
 use crate::trace::{Note, Side};
-
-/// Packets whose transmissions are remembered per side, path and kind, at most.
-const REMEMBERED: usize = 1 << 16;
 
 /// A packet as it leaves the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +19,10 @@ pub struct Delivery {
     pub ecn: Ecn,
     /// UDP payload.
     pub bytes: Vec<u8>,
-    /// UDP source port.
-    pub src_port: u16,
+    /// Where it comes from, as its sender and the rules had it.
+    pub src: SocketAddr,
+    /// Where its sender sent it.
+    pub dst: SocketAddr,
     /// Who sent it.
     pub from: Side,
 }
@@ -38,129 +36,209 @@ pub struct Decision {
     pub notes: Vec<Note>,
 }
 
+/// A packet that waits inside.
 struct Held {
+    rule: usize,
     path: u8,
-    behind: u16,
+    release: Release,
     until: u64,
     delivery: Delivery,
 }
 
-/// Identity of a packet: who sent it, its opcode, its path, its PSN or transaction.
-type Identity = (usize, u8, u8, u32);
+/// What lets a packet go before its time.
+#[derive(Clone)]
+enum Release {
+    /// So many packets of its path and direction that overtake it.
+    Behind(u16),
+    /// A packet of this description.
+    Packet(Match),
+}
+
+/// What the rules make of one packet.
+struct Fate {
+    lost: bool,
+    delivery: Delivery,
+    copies: Vec<u64>,
+    hold: Option<Held>,
+    /// The rules that acted, in order.
+    acted: Vec<usize>,
+}
 
 /// The rules of a scenario at work.
 pub struct Injector {
     rules: Vec<Rule>,
     fired: Vec<u64>,
+    /// Of these, how often the packet came without what it was to wait for.
+    vain: Vec<u64>,
     seed: u64,
-    isn: [Option<Psn>; 2],
-    passed: BTreeMap<Identity, u32>,
+    memory: Memory,
     held: Vec<Held>,
 }
 
 impl Injector {
-    /// An injector that has seen nothing.
+    /// An injector that has seen nothing. Every choice of chance depends on `seed`.
     pub fn new(rules: Vec<Rule>, seed: u64) -> Self {
-        let fired = vec![0; rules.len()];
         Self {
+            fired: vec![0; rules.len()],
+            vain: vec![0; rules.len()],
             rules,
-            fired,
             seed,
-            isn: [None; 2],
-            passed: BTreeMap::new(),
+            memory: Memory::default(),
             held: Vec::new(),
         }
     }
 
-    /// Decides on a packet that enters the link.
+    /// Decides on a packet that enters the link. All matching rules act in their order, until one loses the packet; what
+    /// cannot be read as a packet passes unchanged.
     pub fn decide(&mut self, now: u64, from: Side, frame: &Frame<'_>) -> Decision {
-        let mut notes = Vec::new();
-        let mut delivery = Some(Delivery {
-            delay_ns: 0,
-            ecn: frame.ecn,
-            bytes: frame.payload.to_vec(),
-            src_port: frame.src.port(),
-            from,
-        });
-        let mut copy_after = None;
-        let mut reorder = None;
-        let lax = parse_lax(frame.payload);
-        let cbh = lax.cbh;
-        if let Some(cbh) = &cbh {
-            self.learn(from, lax.body.as_ref());
-            let nth = self.count(from, cbh);
+        let mut fate = Fate {
+            lost: false,
+            delivery: Delivery {
+                delay_ns: 0,
+                ecn: frame.ecn,
+                bytes: frame.payload.to_vec(),
+                src: frame.src,
+                dst: frame.dst,
+                from,
+            },
+            copies: Vec::new(),
+            hold: None,
+            acted: Vec::new(),
+        };
+        let facts = self.memory.facts(from, frame);
+        if let Some(facts) = &facts {
             for index in 0..self.rules.len() {
-                if delivery.is_none() || !self.acts(index, from, cbh, lax.body.as_ref(), nth) {
-                    continue;
-                }
-                let action = self.rules[index].action;
-                if matches!(action, Action::MarkCe) && frame.ecn == Ecn::NotEct {
-                    continue;
-                }
-                self.fired[index] += 1;
-                notes.push(Note {
-                    rule: self.rules[index].id.clone(),
-                    action: action.name().into(),
-                });
-                match (action, &mut delivery) {
-                    (Action::Drop, _) | (_, None) => delivery = None,
-                    (Action::Delay(by), Some(delivery)) => delivery.delay_ns += by.nanos(),
-                    (Action::Duplicate(duplicate), _) => copy_after = Some(duplicate.after.nanos()),
-                    (Action::Reorder(how), _) => reorder = Some(how),
-                    (Action::MarkCe, Some(delivery)) => delivery.ecn = Ecn::Ce,
-                    (Action::ClearEcn, Some(delivery)) => delivery.ecn = Ecn::NotEct,
-                    (Action::Corrupt(corrupt), Some(delivery)) => {
-                        let len = delivery.bytes.len().max(1);
-                        if let Some(byte) = delivery.bytes.get_mut(corrupt.byte % len) {
-                            *byte ^= 1 << (corrupt.bit % 8);
-                        }
-                        if corrupt.reseal {
-                            // A packet too short for a trailer stays as it is.
-                            let _too_short = crc::seal(&frame.pseudo_header(), &mut delivery.bytes);
-                        }
-                    }
+                if !fate.lost && self.chosen(index, facts) {
+                    self.act(index, now, facts, frame, &mut fate);
                 }
             }
         }
+        let notes = fate.acted.iter().map(|&index| Note {
+            rule: self.rules[index].id.clone(),
+            action: self.rules[index].action.name().into(),
+        });
+        let notes = notes.collect();
         let mut deliveries = Vec::new();
-        if let Some(delivery) = delivery {
-            if let Some(after) = copy_after {
-                let copy = Delivery {
-                    delay_ns: delivery.delay_ns + after,
-                    ..delivery.clone()
-                };
-                deliveries.push(copy);
+        let overtakes = !fate.lost && fate.hold.is_none() && fate.delivery.delay_ns == 0;
+        if !fate.lost {
+            let copy = |after: &u64| Delivery {
+                delay_ns: fate.delivery.delay_ns + after,
+                ..fate.delivery.clone()
+            };
+            let copies: Vec<Delivery> = fate.copies.iter().map(copy).collect();
+            if fate.hold.is_none() {
+                deliveries.push(fate.delivery);
             }
-            match (reorder, cbh) {
-                (Some(how), Some(cbh)) => {
-                    let until = now + how.at_most.nanos();
-                    self.held.push(Held {
-                        path: cbh.path,
-                        behind: how.behind,
-                        until,
-                        delivery,
-                    });
-                }
-                _ => deliveries.insert(0, delivery),
-            }
+            deliveries.extend(copies);
         }
-        if let Some(cbh) = cbh.filter(|cbh| cbh.opcode.is_data() && reorder.is_none()) {
-            self.overtake(from, cbh.path, &mut deliveries);
+        if let Some(facts) = &facts {
+            self.release(facts, overtakes, &mut deliveries);
         }
+        self.held.extend(fate.hold);
         Decision { deliveries, notes }
     }
 
-    /// Lets go of held packets that a packet of their path has now overtaken often enough.
-    fn overtake(&mut self, from: Side, path: u8, deliveries: &mut Vec<Delivery>) {
-        self.held.retain_mut(|held| {
-            if held.delivery.from != from || held.path != path {
-                return true;
+    /// Whether the rule is for this packet, this time.
+    fn chosen(&self, index: usize, facts: &Facts) -> bool {
+        let rule = &self.rules[index];
+        rule.times.is_none_or(|times| self.fired[index] < times)
+            && facts.fit(&rule.matching)
+            && rule
+                .chance
+                .is_none_or(|chance| facts.draw(self.seed, &rule.id) < chance.probability())
+    }
+
+    /// Lets a rule act. A rule that would change nothing has not acted.
+    fn act(&mut self, index: usize, now: u64, facts: &Facts, frame: &Frame<'_>, fate: &mut Fate) {
+        let delivery = &mut fate.delivery;
+        let mut hold = None;
+        match &self.rules[index].action {
+            Action::Drop => fate.lost = true,
+            Action::Delay(by) => delivery.delay_ns += by.nanos(),
+            Action::Duplicate(duplicate) => fate.copies.push(duplicate.after.nanos()),
+            Action::Reorder(how) => hold = Some((Release::Behind(how.behind), how.at_most)),
+            Action::HoldUntil(how) => {
+                hold = Some((Release::Packet(how.packet.clone()), how.at_most));
             }
-            held.behind -= 1;
-            if held.behind == 0 {
+            Action::MarkCe if matches!(delivery.ecn, Ecn::NotEct | Ecn::Ce) => return,
+            Action::MarkCe => delivery.ecn = Ecn::Ce,
+            Action::ClearEcn if delivery.ecn == Ecn::NotEct => return,
+            Action::ClearEcn => delivery.ecn = Ecn::NotEct,
+            Action::Corrupt(corrupt) => {
+                let len = delivery.bytes.len();
+                let Some(at) = corrupt.byte.checked_rem(len) else {
+                    return;
+                };
+                delivery.bytes[at] ^= 1 << (corrupt.bit % 8);
+                if corrupt.reseal {
+                    // A packet too short for a trailer stays as it is.
+                    let _too_short = crc::seal(&frame.pseudo_header(), &mut delivery.bytes);
+                }
+            }
+            Action::Truncate(size) => {
+                let len = usize::try_from(size.bytes()).unwrap_or(usize::MAX);
+                if len >= delivery.bytes.len() {
+                    return;
+                }
+                delivery.bytes.truncate(len);
+            }
+            Action::SourcePort(port) if port.get() == delivery.src.port() => return,
+            Action::SourcePort(port) => delivery.src.set_port(port.get()),
+        }
+        if let Some((release, at_most)) = hold {
+            if fate.hold.is_some() {
+                // It waits already; two waits would not add up to anything that can be told.
+                return;
+            }
+            fate.hold = Some(Held {
+                rule: index,
+                path: facts.cbh.path,
+                release,
+                until: now + at_most.nanos(),
+                delivery: fate.delivery.clone(),
+            });
+        } else if let Some(held) = &mut fate.hold {
+            held.delivery = fate.delivery.clone();
+        }
+        if fate.lost {
+            self.retract(fate);
+        }
+        self.fired[index] += 1;
+        fate.acted.push(index);
+    }
+
+    /// A packet that is lost was neither doubled nor held.
+    fn retract(&mut self, fate: &mut Fate) {
+        fate.copies.clear();
+        fate.hold = None;
+        let (rules, fired) = (&self.rules, &mut self.fired);
+        fate.acted.retain(|&index| {
+            let undone = matches!(
+                rules[index].action,
+                Action::Duplicate(_) | Action::Reorder(_) | Action::HoldUntil(_)
+            );
+            fired[index] -= u64::from(undone);
+            !undone
+        });
+    }
+
+    /// Lets go of the packets that were waiting for this one.
+    fn release(&mut self, facts: &Facts, overtakes: bool, deliveries: &mut Vec<Delivery>) {
+        self.held.retain_mut(|held| {
+            let over = match &mut held.release {
+                Release::Behind(left) => {
+                    let of_path = held.delivery.from == facts.from && held.path == facts.cbh.path;
+                    if overtakes && of_path && facts.cbh.opcode.is_data() {
+                        *left = left.saturating_sub(1);
+                    }
+                    *left == 0
+                }
+                Release::Packet(wanted) => facts.fit(wanted),
+            };
+            if over {
                 deliveries.push(held.delivery.clone());
             }
-            held.behind > 0
+            !over
         });
     }
 
@@ -169,12 +247,14 @@ impl Injector {
         self.held.iter().map(|held| held.until).min()
     }
 
-    /// Held packets whose time is over although nothing has overtaken them.
+    /// Held packets whose time is over although what they waited for has not come.
     pub fn expired(&mut self, now: u64) -> Vec<Delivery> {
         let mut out = Vec::new();
+        let vain = &mut self.vain;
         self.held.retain(|held| {
             let over = held.until <= now;
             if over {
+                vain[held.rule] += 1;
                 out.push(held.delivery.clone());
             }
             !over
@@ -185,110 +265,20 @@ impl Injector {
     /// Packets held inside, from A and from B.
     pub fn held(&self) -> [u64; 2] {
         Side::BOTH.map(|side| {
-            self.held
-                .iter()
-                .filter(|held| held.delivery.from == side)
-                .count() as u64
+            let of_side = |held: &&Held| held.delivery.from == side;
+            self.held.iter().filter(of_side).count() as u64
         })
     }
 
-    /// How often each rule has acted.
+    /// How often each rule has acted. A packet that was let go only because its time was over has not been the stimulus
+    /// that it should be: so many more are needed.
     pub fn counts(&self) -> Vec<RuleCount> {
-        let count = |(rule, fired): (&Rule, &u64)| RuleCount {
+        let counters = self.fired.iter().zip(&self.vain);
+        let count = |(rule, (fired, vain)): (&Rule, (&u64, &u64))| RuleCount {
             rule: rule.id.clone(),
             fired: *fired,
-            at_least: rule.needed(),
+            at_least: rule.needed() + vain,
         };
-        self.rules.iter().zip(&self.fired).map(count).collect()
+        self.rules.iter().zip(counters).map(count).collect()
     }
-
-    /// The first PSN of a direction stands in the set-up.
-    fn learn(&mut self, from: Side, body: Option<&Body<'_>>) {
-        match body {
-            Some(Body::Open(open)) => self.isn[from.index()] = Some(open.params.isn),
-            Some(Body::Accept(accept)) => self.isn[from.index()] = Some(accept.params.isn),
-            _ => {}
-        }
-    }
-
-    fn count(&mut self, from: Side, cbh: &Cbh) -> u32 {
-        if self.passed.len() >= REMEMBERED {
-            // The oldest of a path have the lowest PSNs, but for a wrap; whatever is forgotten counts from 1 again.
-            let half: Vec<Identity> = self.passed.keys().take(REMEMBERED / 2).copied().collect();
-            for identity in half {
-                self.passed.remove(&identity);
-            }
-        }
-        let nth = self
-            .passed
-            .entry((from.index(), cbh.opcode.0, cbh.path, cbh.psn.value()))
-            .or_default();
-        *nth += 1;
-        *nth
-    }
-
-    fn acts(&self, index: usize, from: Side, cbh: &Cbh, body: Option<&Body<'_>>, nth: u32) -> bool {
-        let rule = &self.rules[index];
-        if rule.times.is_some_and(|times| self.fired[index] >= times)
-            || !self.fits(&rule.matching, from, cbh, body, nth)
-        {
-            return false;
-        }
-        let Some(chance) = rule.chance else {
-            return true;
-        };
-        let identity = [
-            from.index() as u64,
-            u64::from(cbh.opcode.0),
-            u64::from(cbh.path),
-            u64::from(cbh.psn.value()),
-            u64::from(nth),
-        ];
-        let name = rule
-            .id
-            .bytes()
-            .fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
-        let drawn = identity.iter().fold(name, |hash, part| mix(hash ^ part));
-        // 53 bits fill a double exactly.
-        ((drawn >> 11) as f64 / (1u64 << 53) as f64) < chance.probability()
-    }
-
-    fn fits(&self, m: &Match, from: Side, cbh: &Cbh, body: Option<&Body<'_>>, nth: u32) -> bool {
-        let opcode = cbh.opcode;
-        let class_fits = |class| match class {
-            Class::Data => opcode.is_data(),
-            Class::Ack => opcode.is_ack(),
-            Class::Nak => opcode == Opcode::NAK,
-            Class::Control => opcode.is_control(),
-        };
-        let psn_fits = |numbers: super::rule::Numbers| {
-            let relative = self.isn[from.index()].map(|isn| cbh.psn.distance_from(isn));
-            opcode.is_data() && relative.is_some_and(|psn| numbers.hold(psn))
-        };
-        let stream = match body {
-            Some(Body::Send(send)) => Some(send.msgh.stream),
-            Some(Body::Write(write)) => Some(write.msgh.stream),
-            _ => None,
-        };
-        m.from.is_none_or(|side| side == from)
-            && m.class.is_none_or(class_fits)
-            && m.opcode
-                .as_deref()
-                .is_none_or(|name| opcode.name() == Some(name))
-            && m.path
-                .is_none_or(|numbers| numbers.hold(u32::from(cbh.path)))
-            && m.psn.is_none_or(psn_fits)
-            && m.stream.is_none_or(|wanted| stream == Some(wanted))
-            && m.transmission.is_none_or(|wanted| wanted == nth)
-            && m.rtx
-                .is_none_or(|wanted| wanted == cbh.flags.has(Flags::RTX))
-    }
-}
-
-/// Spreads the bits of a number (the finaliser of SplitMix64).
-fn mix(mut word: u64) -> u64 {
-    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
 }

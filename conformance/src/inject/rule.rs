@@ -1,12 +1,13 @@
 //! The rules, as they stand in a scenario.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use crate::trace::Side;
-use crate::units::{DurationNs, Percent};
+use crate::units::{DurationNs, Percent, Size};
 
 /// One rule.
 #[derive(Debug, Clone, Deserialize)]
@@ -35,13 +36,13 @@ impl Rule {
 }
 
 /// Which packets a rule is for: all that fit everything it names.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Match {
     /// Who sent it.
     pub from: Option<Side>,
-    /// Kind of packet.
-    pub class: Option<Class>,
+    /// Kind of packet, or a list of kinds.
+    pub class: Option<Classes>,
     /// Name of the opcode, as in the wire tables.
     pub opcode: Option<String>,
     /// Path.
@@ -50,6 +51,10 @@ pub struct Match {
     pub psn: Option<Numbers>,
     /// Stream. Data only.
     pub stream: Option<u16>,
+    /// Message of its stream and direction, counted from the first that the stream's opening names. Data only.
+    pub msn: Option<Numbers>,
+    /// Offset of the payload in its message, bytes. Data only.
+    pub offset: Option<Numbers>,
     /// Which time the packet passes: 1 is its first transmission.
     pub transmission: Option<u32>,
     /// Whether it is marked as a retransmission.
@@ -68,48 +73,85 @@ pub enum Class {
     Nak,
     /// Control.
     Control,
+    /// Every packet, unknown opcodes included.
+    Any,
 }
 
-/// A number, or a range of them with both ends: `3` or `"3..8"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
-    first: u32,
-    last: u32,
+/// One kind of packet, or a list of them: `data` or `[data, ack]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "OneOrMore<Class>")]
+pub struct Classes(Vec<Class>);
+
+impl Classes {
+    pub(super) fn any(&self, holds: impl FnMut(Class) -> bool) -> bool {
+        self.0.iter().copied().any(holds)
+    }
 }
+
+impl From<OneOrMore<Class>> for Classes {
+    fn from(classes: OneOrMore<Class>) -> Self {
+        match classes {
+            OneOrMore::One(class) => Self(vec![class]),
+            OneOrMore::More(classes) => Self(classes),
+        }
+    }
+}
+
+/// A value alone or in a list.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore<T> {
+    One(T),
+    More(Vec<T>),
+}
+
+/// A number, a range with both ends, or a list of these: `3`, `"3..8"` or `[0, "3..8"]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Numbers(Vec<(u32, u32)>);
 
 impl Numbers {
-    pub(super) fn hold(self, number: u32) -> bool {
-        (self.first..=self.last).contains(&number)
+    pub(super) fn hold(&self, number: u32) -> bool {
+        self.0
+            .iter()
+            .any(|(first, last)| (*first..=*last).contains(&number))
     }
 
-    fn count(self) -> u64 {
-        u64::from(self.last - self.first) + 1
+    /// How many numbers these are, at most: ranges may overlap.
+    pub(super) fn count(&self) -> u64 {
+        self.0
+            .iter()
+            .map(|(first, last)| u64::from(last - first) + 1)
+            .sum()
     }
 }
 
 impl<'de> Deserialize<'de> for Numbers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
-        impl Visitor<'_> for Text {
+        impl<'de> Visitor<'de> for Text {
             type Value = Numbers;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number such as 3, or a range such as \"3..8\"")
+                f.write_str("a number such as 3, a range such as \"3..8\", or a list of these")
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<Numbers, E> {
                 let number = u32::try_from(number).map_err(E::custom)?;
-                Ok(Numbers {
-                    first: number,
-                    last: number,
-                })
+                Ok(Numbers(vec![(number, number)]))
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Numbers, E> {
                 let range = text
                     .split_once("..")
                     .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
                 match range {
-                    Some((first, last)) if first <= last => Ok(Numbers { first, last }),
+                    Some((first, last)) if first <= last => Ok(Numbers(vec![(first, last)])),
                     _ => Err(E::custom(format!("{text:?} is no range such as \"3..8\""))),
                 }
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Numbers, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Numbers(mut more)) = items.next_element()? {
+                    all.append(&mut more);
+                }
+                Ok(Numbers(all))
             }
         }
         deserializer.deserialize_any(Text)
@@ -117,7 +159,7 @@ impl<'de> Deserialize<'de> for Numbers {
 }
 
 /// What a rule does to a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It is lost.
@@ -128,12 +170,18 @@ pub enum Action {
     Duplicate(Duplicate),
     /// It comes after packets that were sent after it on its path.
     Reorder(Reorder),
-    /// It is marked CE, when it is ECN-capable.
+    /// It comes after a later packet that the rule describes.
+    HoldUntil(Box<HoldUntil>),
+    /// It is marked CE, when it is ECN-capable and not yet marked.
     MarkCe,
-    /// It comes as Not-ECT.
+    /// It comes as Not-ECT, when it was anything else.
     ClearEcn,
     /// One of its bits is flipped.
     Corrupt(Corrupt),
+    /// Only its first bytes come, when it has more.
+    Truncate(Size),
+    /// It comes from another UDP source port, when it had another.
+    SourcePort(NonZeroU16),
 }
 
 impl Action {
@@ -144,9 +192,12 @@ impl Action {
             Self::Delay(_) => "delay",
             Self::Duplicate(_) => "duplicate",
             Self::Reorder(_) => "reorder",
+            Self::HoldUntil(_) => "hold_until",
             Self::MarkCe => "mark_ce",
             Self::ClearEcn => "clear_ecn",
             Self::Corrupt(_) => "corrupt",
+            Self::Truncate(_) => "truncate",
+            Self::SourcePort(_) => "source_port",
         }
     }
 }
@@ -163,7 +214,7 @@ pub struct Duplicate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reorder {
-    /// Packets of its path and direction that overtake it.
+    /// Packets of its path and direction that overtake it; what is lost or late itself overtakes nothing.
     pub behind: u16,
     /// After this time it comes all the same.
     #[serde(default = "most_held")]
@@ -172,6 +223,17 @@ pub struct Reorder {
 
 fn most_held() -> DurationNs {
     DurationNs::from_nanos(20_000_000)
+}
+
+/// What a packet waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldUntil {
+    /// The packet that lets it go, from either side, once that one has entered the link, whatever becomes of it.
+    pub packet: Match,
+    /// After this time it comes all the same.
+    #[serde(default = "most_held")]
+    pub at_most: DurationNs,
 }
 
 /// Which bit is flipped.
@@ -187,143 +249,35 @@ pub struct Corrupt {
     pub reseal: bool,
 }
 
-/// A schedule that no implementation could survive, or that says nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("rule {rule}: {message}")]
-pub struct Infeasible {
-    /// Name of the rule.
-    pub rule: String,
-    /// Why.
-    pub message: String,
-}
-
-/// Longest delay, ns: a packet is not to outlive a connection.
-const LONGEST_DELAY: u64 = 5_000_000_000;
-/// Transmissions of one packet that may all be lost: fewer than the repetitions after which anyone gives up.
-const MOST_LOSSES: u64 = 5;
-
-/// Refuses rules that nobody could survive: what is lost must at some time come through.
-///
-/// # Errors
-/// [`Infeasible`].
-pub fn feasible(rules: &[Rule]) -> Result<(), Infeasible> {
-    let mut ids = std::collections::BTreeSet::new();
-    for rule in rules {
-        let check = |holds: bool, message: &str| {
-            if holds {
-                Ok(())
-            } else {
-                Err(Infeasible {
-                    rule: rule.id.clone(),
-                    message: message.into(),
-                })
-            }
-        };
-        check(ids.insert(&rule.id), "two rules have this name")?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        check(
-            !rule.id.is_empty() && rule.id.chars().all(plain),
-            "a name is of letters, digits, - and _",
-        )?;
-        let known = metaroce_wire::metaroce::Opcode::ALL
-            .iter()
-            .filter_map(|opcode| opcode.name());
-        let opcode = rule.matching.opcode.as_deref();
-        check(
-            opcode.is_none_or(|name| known.clone().any(|k| k == name)),
-            "its opcode is not in the wire tables",
-        )?;
-        let destroys = match rule.action {
-            Action::Drop => true,
-            Action::Corrupt(corrupt) => {
-                check(corrupt.bit < 8, "a byte has bits 0 to 7")?;
-                true
-            }
-            Action::Delay(delay) => {
-                check(
-                    delay.nanos() <= LONGEST_DELAY,
-                    "a delay above 5s outlives a connection",
-                )?;
-                false
-            }
-            Action::Duplicate(duplicate) => {
-                check(
-                    duplicate.after.nanos() <= LONGEST_DELAY,
-                    "a delay above 5s outlives a connection",
-                )?;
-                false
-            }
-            Action::Reorder(reorder) => {
-                check(reorder.behind >= 1, "behind 0 reorders nothing")?;
-                check(
-                    reorder.at_most.nanos() <= LONGEST_DELAY,
-                    "a delay above 5s outlives a connection",
-                )?;
-                false
-            }
-            Action::MarkCe | Action::ClearEcn => false,
-        };
-        if !destroys {
-            continue;
-        }
-        let chance = rule.chance.map_or(1.0, Percent::probability);
-        let bounded = rule.matching.transmission.is_some() || rule.times.is_some();
-        check(
-            chance <= 0.5 || bounded,
-            "every such packet is lost for ever: give transmission, times or a chance of at most 50%",
-        )?;
-        let times = rule.times.unwrap_or(0);
-        let of_one = rule.matching.psn.is_some_and(|psn| psn.count() == 1);
-        check(
-            times <= MOST_LOSSES || !of_one || rule.matching.transmission.is_some(),
-            "one packet is lost more often than anyone repeats it",
-        )?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn rules(text: &str) -> Vec<Rule> {
-        crate::yaml::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn what_nobody_survives_is_refused() {
-        for bad in [
-            "[{id: x, action: drop}]",
-            "[{id: x, match: {class: data}, action: drop}]",
-            "[{id: x, chance: 60%, action: drop}]",
-            "[{id: x, action: {corrupt: {byte: 1, bit: 0}}}]",
-            "[{id: x, action: {delay: 6s}}]",
-            "[{id: x, match: {path: 0, psn: 3}, times: 9, action: drop}]",
-            "[{id: x, times: 1, action: drop}, {id: x, times: 1, action: drop}]",
-            "[{id: 'x y', times: 1, action: drop}]",
-            "[{id: x, match: {opcode: RIGHT}, times: 1, action: drop}]",
-        ] {
-            assert!(feasible(&rules(bad)).is_err(), "{bad}");
-        }
-        for good in [
-            "[{id: x, chance: 10%, action: drop}]",
-            "[{id: x, match: {path: 1, psn: '3..5', transmission: 1}, action: drop}]",
-            "[{id: x, match: {opcode: OPEN}, times: 2, action: drop}]",
-            "[{id: x, action: mark_ce}]",
-            "[{id: x, action: {reorder: {behind: 2}}}]",
-        ] {
-            assert_eq!(feasible(&rules(good)), Ok(()), "{good}");
-        }
-    }
 
     #[test]
     fn unknown_keys_and_bad_ranges_are_refused() {
         for bad in [
             "[{id: x, when: 3, action: drop}]",
             "[{id: x, match: {psn: '8..3'}, action: drop}]",
+            "[{id: x, match: {psn: [1, x]}, action: drop}]",
+            "[{id: x, match: {class: [data, dada]}, action: drop}]",
             "[{id: x, action: explode}]",
+            "[{id: x, action: {delay: 2}}]",
+            "[{id: x, action: {source_port: 0}}]",
+            "[{id: x, action: {hold_until: {class: ack}}}]",
         ] {
             assert!(crate::yaml::from_str::<Vec<Rule>>(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn numbers_and_classes_are_single_ranged_or_listed() {
+        let text = "{class: [data, ack], path: [0, '2..3'], psn: 7, msn: '1..2', offset: 1024}";
+        let read: Match = crate::yaml::from_str(text).unwrap();
+        let path = read.path.unwrap();
+        let held: Vec<u32> = (0..6).filter(|n| path.hold(*n)).collect();
+        assert_eq!((held, path.count()), (vec![0, 2, 3], 3));
+        assert_eq!(read.class.unwrap(), Classes(vec![Class::Data, Class::Ack]));
+        let one: Match = crate::yaml::from_str("{class: any}").unwrap();
+        assert_eq!(one.class.unwrap(), Classes(vec![Class::Any]));
     }
 }

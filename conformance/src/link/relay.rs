@@ -305,7 +305,7 @@ impl Carrier {
             at: now + self.setup.delay_ns + delivery.delay_ns,
             sequence: self.sequence,
             from: delivery.from,
-            src_port: delivery.src_port,
+            src_port: delivery.src.port(),
             ecn: delivery.ecn.bits(),
             bytes: delivery.bytes,
         }));

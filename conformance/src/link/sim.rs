@@ -11,6 +11,11 @@ use crate::trace::{Observation, Side};
 
 /// Datagrams that a party may send at one instant before it counts as run away.
 const MOST_AT_ONCE: u32 = 100_000;
+/// Steps that may pass within one microsecond before the parties count as run away. All windows of all paths, 65,536
+/// packets, may arrive at one instant.
+const MOST_STEPS: u32 = 1_000_000;
+/// Times in a row that a party may be told that its time has come and still ask for a time that is over.
+const MOST_STALLS: u32 = 1_000;
 /// TTL in the IP headers that the simulator makes up.
 const TTL: u8 = 64;
 
@@ -45,6 +50,12 @@ pub enum SimError {
     /// A party sends without end at one instant.
     #[error("the party at {0} sends without end at one instant")]
     RunAway(Side),
+    /// Packets go back and forth without time passing.
+    #[error("the parties answer each other without end at {0} ns")]
+    Livelock(u64),
+    /// A party asks again and again for a time that is over.
+    #[error("the party at {0} does not do what is due")]
+    Stalled(Side),
     /// The capture cannot be written.
     #[error("{0}")]
     Capture(String),
@@ -61,6 +72,9 @@ pub struct SimLink {
     sink: Sink,
     under_way: BinaryHeap<Reverse<UnderWay>>,
     sequence: u64,
+    /// Microsecond of the last step, and the steps in it.
+    steps: (u64, u32),
+    stalls: [u32; 2],
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +98,8 @@ impl SimLink {
             sink,
             under_way: BinaryHeap::new(),
             sequence: 0,
+            steps: (0, 0),
+            stalls: [0; 2],
         }
     }
 
@@ -134,7 +150,7 @@ impl SimLink {
                 .min()
                 .filter(|&next| next <= until)
             else {
-                self.now = until;
+                self.now = self.now.max(until);
                 return Ok(());
             };
             // A due time in the past is due now; time goes on by at least a tick so that it always gets somewhere.
@@ -147,17 +163,48 @@ impl SimLink {
                 self.now = until;
                 return Ok(());
             }
+            self.check_pace()?;
             if let Some(Reverse(packet)) = self.next_arrival() {
                 self.arrive(nodes, &packet)?;
+                self.drain(nodes)?;
             } else {
                 for delivery in self.injector.expired(self.now) {
-                    self.carry(nodes, delivery);
+                    self.carry(delivery);
                 }
                 nodes
                     .iter_mut()
                     .for_each(|node| node.handle_timeout(self.now));
+                self.drain(nodes)?;
+                self.check_stalls(nodes)?;
             }
-            self.drain(nodes)?;
+        }
+        Ok(())
+    }
+
+    fn check_pace(&mut self) -> Result<(), SimError> {
+        let microsecond = self.now / 1_000;
+        if self.steps.0 != microsecond {
+            self.steps = (microsecond, 0);
+        }
+        self.steps.1 += 1;
+        if self.steps.1 > MOST_STEPS {
+            return Err(SimError::Livelock(self.now));
+        }
+        Ok(())
+    }
+
+    fn check_stalls(&mut self, nodes: &[&mut dyn Node; 2]) -> Result<(), SimError> {
+        for side in Side::BOTH {
+            let timeout = nodes[side.index()].poll_timeout();
+            let stalls = &mut self.stalls[side.index()];
+            *stalls = if timeout.is_some_and(|at| at <= self.now) {
+                *stalls + 1
+            } else {
+                0
+            };
+            if *stalls > MOST_STALLS {
+                return Err(SimError::Stalled(side));
+            }
         }
         Ok(())
     }
@@ -185,7 +232,10 @@ impl SimLink {
             payload: &packet.bytes,
         };
         self.observe(to, packet.from, &frame, Vec::new())?;
-        nodes[to.index()].handle_datagram(self.now, packet.src, ecn, &packet.bytes);
+        // What was sent elsewhere, or to nobody yet, has left the link all the same: as lost as on any wire.
+        if nodes[to.index()].address() == Some(packet.dst) {
+            nodes[to.index()].handle_datagram(self.now, packet.src, ecn, &packet.bytes);
+        }
         Ok(())
     }
 
@@ -212,29 +262,21 @@ impl SimLink {
                 let decision = self.injector.decide(self.now, side, &frame);
                 self.observe(side, side, &frame, decision.notes)?;
                 for delivery in decision.deliveries {
-                    self.carry(nodes, delivery);
+                    self.carry(delivery);
                 }
             }
         }
         Ok(())
     }
 
-    fn carry(&mut self, nodes: &[&mut dyn Node; 2], delivery: Delivery) {
-        let from = delivery.from;
-        // A party without an address receives nothing; nor does one send before it has one.
-        let (Some(local), Some(peer)) = (
-            nodes[from.index()].address(),
-            nodes[from.other().index()].address(),
-        ) else {
-            return;
-        };
+    fn carry(&mut self, delivery: Delivery) {
         self.sequence += 1;
         self.under_way.push(Reverse(UnderWay {
             at: self.now + self.delay_ns + delivery.delay_ns,
             sequence: self.sequence,
-            from,
-            src: SocketAddr::new(local.ip(), delivery.src_port),
-            dst: peer,
+            from: delivery.from,
+            src: delivery.src,
+            dst: delivery.dst,
             ecn: delivery.ecn.bits(),
             bytes: delivery.bytes,
         }));
