@@ -44,6 +44,8 @@ pub(super) struct Sent {
     transmissions: u8,
     acked: bool,
     lost: bool,
+    /// The loss is no more than the guess of a timeout.
+    guessed: bool,
 }
 
 /// What a timer of the path asks for.
@@ -111,12 +113,15 @@ impl TxPath {
             || self.sent.len() as u32 + 1 == MOST_IN_FLIGHT
     }
 
-    /// The first packet to be sent again, with its PSN, when the window allows.
+    /// The first packet to be sent again now, with its PSN. A loss that was shown is repaired at once (REL-031): the
+    /// repair takes the place of a packet that has left the network. What a timeout guesses waits for the window.
     pub(super) fn next_lost(&self) -> Option<(Psn, Sent)> {
-        if !self.room_in_window() {
-            return None;
-        }
-        let (i, sent) = self.sent.iter().enumerate().find(|(_, sent)| sent.lost)?;
+        let room = self.room_in_window();
+        let (i, sent) = self
+            .sent
+            .iter()
+            .enumerate()
+            .find(|(_, sent)| sent.lost && (room || !sent.guessed))?;
         Some((self.base.add(i as u32), *sent))
     }
 
@@ -162,6 +167,7 @@ impl TxPath {
             transmissions: 1,
             acked: false,
             lost: false,
+            guessed: false,
         });
         self.next = self.next.add(1);
         self.in_flight += 1;
@@ -176,6 +182,7 @@ impl TxPath {
             sent.latest = stamp;
             sent.transmissions += 1;
             sent.lost = false;
+            sent.guessed = false;
             self.in_flight += 1;
             self.exhausted |= sent.transmissions == MOST_TRANSMISSIONS;
         }
@@ -198,8 +205,9 @@ impl TxPath {
         follows: Option<u64>,
     ) -> Option<Vec<Sent>> {
         let known = self.base.sub(1);
-        let overtaken = cum.precedes(known);
-        let ahead = if overtaken {
+        // Below zero when a newer report came first. Then it tells of no arrival that is not known, but still of what it
+        // follows.
+        let ahead = if cum.precedes(known) {
             -i64::from(known.distance_from(cum))
         } else {
             i64::from(cum.distance_from(known))
@@ -208,15 +216,11 @@ impl TxPath {
         if ahead + reported > self.sent.len() as i64 {
             return None;
         }
-        if overtaken {
-            // A newer report came first: this one is true, but tells nothing new.
-            return Some(Vec::new());
-        }
-        let ahead = ahead as u32;
+
         let mut evidence = follows;
         let mut newly = Vec::new();
-        for (i, sent) in (1u32..).zip(self.sent.iter_mut()) {
-            let arrived = i <= ahead || sack.bit(i - ahead - 1);
+        for (i, sent) in (1i64..).zip(self.sent.iter_mut()) {
+            let arrived = i <= ahead || sack.bit((i - ahead - 1) as u32);
             if arrived && !sent.acked {
                 sent.acked = true;
                 if !sent.lost {
@@ -232,12 +236,15 @@ impl TxPath {
             self.sent.pop_front();
             self.base = self.base.add(1);
         }
-        let waiting = |sent: &&mut Sent| !sent.acked && !sent.lost;
-        for sent in self.sent.iter_mut().filter(waiting) {
-            if evidence.is_some_and(|evidence| sent.latest < evidence) {
-                sent.lost = true;
+        let proved = |sent: &&mut Sent| {
+            !sent.acked && evidence.is_some_and(|evidence| sent.latest < evidence)
+        };
+        for sent in self.sent.iter_mut().filter(proved) {
+            if !sent.lost {
                 self.in_flight -= 1;
             }
+            sent.lost = true;
+            sent.guessed = false;
         }
         self.progress = now;
         self.probed = false;
@@ -331,8 +338,11 @@ impl TxPath {
         self.in_flight = 0;
         self.sent
             .iter_mut()
-            .filter(|sent| !sent.acked)
-            .for_each(|sent| sent.lost = true);
+            .filter(|sent| !sent.acked && !sent.lost)
+            .for_each(|sent| {
+                sent.lost = true;
+                sent.guessed = true;
+            });
         Some(Due::Timeout)
     }
 }
@@ -467,6 +477,37 @@ mod tests {
             assert!(stamp - now < 3, "the stamp stays with the clock");
             assert_eq!(path.transmission(stamp as u32), Some(stamp));
             last = Some(stamp);
+        }
+    }
+
+    #[test]
+    fn what_is_shown_to_be_lost_does_not_wait_for_the_window() {
+        let mut path = path(16);
+        path.on_ce_count(9_000, 1);
+        assert_eq!(path.window, 8.0);
+        path.on_report(9_000, psn(0), &sack(psn(0), &[3]), None);
+        assert!(path.in_flight > 8 && !path.has_room());
+        for i in [1, 2] {
+            assert_eq!(path.next_lost().map(|(psn, _)| psn), Some(psn(i)));
+            path.send_again(9_000, psn(i));
+        }
+        assert!(path.next_lost().is_none());
+    }
+
+    #[test]
+    fn what_a_timeout_guesses_waits_until_it_is_shown() {
+        let mut path = path(8);
+        let probe_at = path.deadline().unwrap();
+        assert_eq!(path.on_timer(probe_at), Some(Due::Probe));
+        let timeout_at = path.deadline().unwrap();
+        assert_eq!(path.on_timer(timeout_at), Some(Due::Timeout));
+        assert_eq!(lost(&path).len(), 8);
+        path.send_again(timeout_at, psn(0));
+        assert!(path.next_lost().is_none(), "the window is one packet");
+        path.on_report(timeout_at + MS, psn(0), &Sack::EMPTY, Some(timeout_at));
+        for i in 1..8 {
+            assert_eq!(path.next_lost().map(|(psn, _)| psn), Some(psn(i)));
+            path.send_again(timeout_at + MS, psn(i));
         }
     }
 

@@ -442,3 +442,14 @@ fn what_was_promised_stays_promised_when_all_is_over() {
         other => panic!("{other:?}"),
     }
 }
+
+#[test]
+fn an_established_connection_may_rest() {
+    let mut link = Link::new(16, 0);
+    link.establish(1, 1, None);
+    for wr_id in 0..3 {
+        link.write_and_check(1, wr_id, 3_000);
+        link.pass(40_000 * MS);
+    }
+    assert_eq!(link.watch.repeats, [0, 0]);
+}

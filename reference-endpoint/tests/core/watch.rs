@@ -26,6 +26,10 @@ struct Path {
     reported_cum: Option<u32>,
     /// The latest transmission that may have been proved to have arrived.
     evidence: Option<u64>,
+    /// What has to be sent again at once.
+    owed: BTreeSet<u32>,
+    /// Order of the probes by transaction.
+    probes: BTreeMap<u32, u64>,
     progress: u64,
     answered: bool,
     probed: bool,
@@ -110,11 +114,13 @@ impl Watch {
                 self.limit_told(from, tell.stream, tell.rq_limit.value());
             }
             Body::PathProbe(probe) => {
+                let order = self.order;
                 let path = self.path(from, &cbh);
                 let highest = path.next.unwrap().wrapping_sub(1);
                 assert_eq!(probe.highest_psn.value(), highest, "REL-036");
                 assert_eq!(path.port, Some(transmit.src_port), "PATH-004");
                 path.probed = true;
+                path.probes.insert(cbh.psn.value(), order);
             }
             Body::PathProbeAck(ack) => {
                 let path = self.path(1 - from, &cbh);
@@ -169,6 +175,7 @@ impl Watch {
                 "REL-032, REL-033: psn {psn:#x}"
             );
             transmissions.push(order);
+            path.owed.remove(&psn);
             self.repeats[from] += 1;
             self.guesses[from] += u64::from(!proved);
         } else {
@@ -227,6 +234,8 @@ impl Watch {
                 path.told(now, ack.cum_psn, &ack.sack);
                 // The probe was sent after all that its answer lacks.
                 path.probed = true;
+                let probe = path.probes.get(&cbh.psn.value()).copied();
+                path.owe(probe);
             }
             _ => {}
         }
@@ -283,6 +292,13 @@ impl Watch {
             return;
         }
         for ((from, id), path) in &mut self.paths {
+            if *from == end {
+                let owed = &path.owed;
+                assert!(
+                    owed.is_empty(),
+                    "REL-031, REL-034, REL-040: {owed:x?} of path {id}"
+                );
+            }
             if *from == 1 - end {
                 let due = path.due.take();
                 assert!(due.is_none(), "no acknowledgment of path {id}: {due:?}");
@@ -316,6 +332,7 @@ impl Path {
         self.answered = true;
         self.progress = now;
         self.probed = false;
+        let mut proved = None;
         let known = self.reported_cum.map(Psn::new);
         if known.is_none_or(|known| known.precedes(cum)) {
             self.reported_cum = Some(cum.value());
@@ -323,8 +340,23 @@ impl Path {
         for (psn, (_, transmissions)) in &self.sent {
             let psn = Psn::new(*psn);
             if psn.precedes_or_is(cum) || sack.contains(cum, psn) {
-                self.reported.insert(psn.value());
+                // Which transmission arrived is not known: the last may have, the first is the least that did.
+                if self.reported.insert(psn.value()) {
+                    proved = proved.max(transmissions.first().copied());
+                }
+                self.owed.remove(&psn.value());
                 self.evidence = self.evidence.max(transmissions.last().copied());
+            }
+        }
+        self.owe(proved);
+    }
+
+    /// Everything unreported that was last sent before `proved` has to be sent again.
+    fn owe(&mut self, proved: Option<u64>) {
+        for (psn, (_, transmissions)) in &self.sent {
+            let latest = transmissions.last().copied();
+            if proved.is_some() && latest < proved && !self.reported.contains(psn) {
+                self.owed.insert(*psn);
             }
         }
     }
