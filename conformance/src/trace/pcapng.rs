@@ -125,7 +125,16 @@ impl TraceWriter {
             .map_err(|e| self.error(format!("frame {frame}"), e))
     }
 
-    /// Writes the closing mark, and everything to the disk.
+    /// Hands everything so far to the system, so that a run that is killed leaves it behind.
+    ///
+    /// # Errors
+    /// [`TraceError`].
+    pub fn flush(&mut self) -> Result<(), TraceError> {
+        let flushed = self.writer.get_mut().flush();
+        flushed.map_err(|e| self.error(format!("frame {}", self.frames[0] + self.frames[1]), e))
+    }
+
+    /// Writes the closing mark, and hands everything to the system.
     ///
     /// # Errors
     /// [`TraceError`].

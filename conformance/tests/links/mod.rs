@@ -1,5 +1,5 @@
 //! What the tests of the links share: plain parties on sockets, and relays on addresses of their own.
-#![allow(dead_code, reason = "each test binary uses its share")]
+#![expect(dead_code, reason = "each test binary uses its share")]
 
 pub mod traffic;
 
@@ -68,22 +68,34 @@ pub fn read_capture(bytes: &[u8]) -> Vec<Observation> {
     items.map(|item| item.unwrap().1).collect()
 }
 
-/// A socket of a party, with marks. Offload is off, so that one receive is one datagram.
+/// A socket of a party, with marks.
 pub struct Party {
     pub socket: UdpSocket,
     state: UdpSocketState,
+    buffer: Vec<u8>,
 }
 
 impl Party {
     pub fn bind(address: SocketAddr) -> Self {
-        let socket = UdpSocket::bind(address).unwrap();
+        Self::from_socket(UdpSocket::bind(address).unwrap())
+    }
+
+    pub fn from_socket(socket: UdpSocket) -> Self {
         let state = UdpSocketState::new((&socket).into()).unwrap();
         // The state has made it non-blocking.
         socket.set_nonblocking(false).unwrap();
         // Long enough for any machine: it ends a failed test, it paces nothing.
         let patience = Some(Duration::from_secs(20));
         socket.set_read_timeout(patience).unwrap();
-        Self { socket, state }
+        socket2::SockRef::from(&socket)
+            .set_recv_buffer_size(8 << 20)
+            .unwrap();
+        let buffer = vec![0; 1 << 16];
+        Self {
+            socket,
+            state,
+            buffer,
+        }
     }
 
     pub fn send(&self, destination: SocketAddr, ecn: Ecn, contents: &[u8]) {
@@ -98,18 +110,17 @@ impl Party {
     }
 
     pub fn receive(&mut self) -> (SocketAddr, Ecn, Vec<u8>) {
-        let mut buffer = vec![0; 1 << 16];
         let mut meta = [RecvMeta::default()];
-        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let mut slices = [IoSliceMut::new(&mut self.buffer)];
         let count = self
             .state
             .recv((&self.socket).into(), &mut slices, &mut meta)
             .unwrap();
         assert_eq!((count, meta[0].stride), (1, meta[0].len));
-        buffer.truncate(meta[0].len);
+        let bytes = self.buffer[..meta[0].len].to_vec();
         let ecn = meta[0]
             .ecn
             .map_or(Ecn::NotEct, |ecn| Ecn::from_bits(ecn as u8));
-        (meta[0].addr, ecn, buffer)
+        (meta[0].addr, ecn, bytes)
     }
 }
