@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use super::{Note, Observation, Side};
 
 /// Largest frame, bytes: an IP packet.
 const SNAP_LENGTH: u32 = 65_535;
+/// Largest block, bytes: a frame and a comment of every rule.
+const LARGEST_BLOCK: usize = 1 << 17;
 /// Low bits of the packet flags: towards the harness, away from it.
 const INBOUND: u32 = 1;
 const OUTBOUND: u32 = 2;
@@ -165,9 +167,9 @@ impl TraceWriter {
 }
 
 /// Reads a capture of this suite from front to back.
-pub struct TraceReader {
+pub struct TraceReader<R: Read = File> {
     file: PathBuf,
-    reader: PcapNgReader<BufReader<File>>,
+    reader: PcapNgReader<BufReader<R>>,
     frames: [u64; 2],
     told: [Option<u64>; 2],
     over: bool,
@@ -185,10 +187,27 @@ impl TraceReader {
             message,
         };
         let file = File::open(path).map_err(|e| fail(e.to_string()))?;
-        let reader = PcapNgReader::with_capacity(BufReader::new(file), 1 << 17)
-            .map_err(|e| fail(e.to_string()))?;
+        if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+            return Err(fail("the file is empty".into()));
+        }
+        Self::from_reader(path, file)
+    }
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Reads from anything; errors call it `file`.
+    ///
+    /// # Errors
+    /// [`TraceError`] when it does not start as a pcapng.
+    pub fn from_reader(file: &Path, input: R) -> Result<Self, TraceError> {
+        let reader = PcapNgReader::with_capacity(BufReader::new(input), LARGEST_BLOCK);
+        let reader = reader.map_err(|e| TraceError {
+            file: file.into(),
+            place: "start".into(),
+            message: e.to_string(),
+        })?;
         Ok(Self {
-            file: path.into(),
+            file: file.into(),
             reader,
             frames: [0; 2],
             told: [None; 2],
@@ -246,7 +265,7 @@ impl TraceReader {
                         *told = count;
                     }
                 }
-                Block::InterfaceDescription(_) => {}
+                Block::InterfaceDescription(interface) => self.check_interface(&interface)?,
                 other => {
                     let message = format!(
                         "a block that this suite does not write: {:?}",
@@ -254,6 +273,23 @@ impl TraceReader {
                     );
                     return Err(self.error(message));
                 }
+            }
+        }
+    }
+
+    /// The two taps are described first, in order: any other interface is another program's.
+    fn check_interface(&self, interface: &InterfaceDescriptionBlock<'_>) -> Result<(), TraceError> {
+        let index = self.reader.interfaces().len().saturating_sub(1);
+        let named = |name: &str| {
+            interface.options.iter().any(
+                |option| matches!(option, InterfaceDescriptionOption::IfName(found) if found == name),
+            )
+        };
+        match Side::BOTH.get(index) {
+            Some(side) if named(&side.to_string()) && interface.linktype == DataLink::RAW => Ok(()),
+            _ => {
+                Err(self
+                    .error("an interface that is not tap a or tap b: not a capture of this suite"))
             }
         }
     }
@@ -318,7 +354,7 @@ impl TraceReader {
     }
 }
 
-impl Iterator for TraceReader {
+impl<R: Read> Iterator for TraceReader<R> {
     type Item = Result<(u64, Observation), TraceError>;
 
     /// The number of the frame, from 1, and what was seen. After an error, or the end, there is nothing more.
@@ -380,25 +416,91 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_capture_of_this_suite_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pcapng");
+        let first_error = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            let first = TraceReader::open(&path).and_then(|mut reader| reader.next().unwrap());
+            first.map(drop).unwrap_err().to_string()
+        };
+        assert!(first_error(&[]).contains("x.pcapng, start: the file is empty"));
+        assert!(first_error(&[0x5a; 4000]).contains("x.pcapng, start: "));
+        // A classic capture.
+        assert!(first_error(&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0]).contains("start: "));
+        // Another program's: one Ethernet interface.
+        let mut foreign = PcapNgWriter::new(Vec::new()).unwrap();
+        let ethernet = InterfaceDescriptionBlock::new(DataLink::ETHERNET, 0);
+        foreign.write_pcapng_block(ethernet).unwrap();
+        let error = first_error(&foreign.into_inner());
+        assert!(
+            error.contains("after frame 0: an interface that is not tap"),
+            "{error}"
+        );
+        assert!(TraceReader::open(&folder.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn the_closing_mark_counts_the_frames_of_each_tap() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.pcapng");
+        write(&path);
+        let whole = std::fs::read(&path).unwrap();
+        // Take the second frame out, whole: its block starts with its type and length.
+        let block = |at: usize| u32::from_be_bytes(whole[at..at + 4].try_into().unwrap());
+        let mut starts = Vec::new();
+        let mut at = 0;
+        while at < whole.len() {
+            starts.push((at, block(at)));
+            at += block(at + 4) as usize;
+        }
+        let frames: Vec<usize> = starts.iter().filter(|s| s.1 == 6).map(|s| s.0).collect();
+        let without = [&whole[..frames[1]], &whole[frames[2]..]].concat();
+        std::fs::write(&path, without).unwrap();
+        let last = TraceReader::open(&path).unwrap().last().unwrap();
+        let error = last.unwrap_err().to_string();
+        assert!(
+            error.contains("tap b has 1 frames, the closing mark says 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn no_part_of_a_file_reads_as_a_whole_one_and_no_damage_panics() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.pcapng");
         write(&path);
         let whole = std::fs::read(&path).unwrap();
+        let complete = |bytes: &[u8]| {
+            TraceReader::from_reader(&path, bytes)
+                .is_ok_and(|mut reader| reader.all(|item| item.is_ok()))
+        };
+        assert!(complete(&whole));
         for len in 0..whole.len() {
-            std::fs::write(&path, &whole[..len]).unwrap();
-            let complete = TraceReader::open(&path)
-                .is_ok_and(|reader| reader.into_iter().all(|item| item.is_ok()));
-            assert!(!complete, "{len} of {} bytes", whole.len());
+            assert!(!complete(&whole[..len]), "{len} of {} bytes", whole.len());
         }
         for at in 0..whole.len() {
             for bit in 0..8 {
                 let mut damaged = whole.clone();
                 damaged[at] ^= 1 << bit;
-                std::fs::write(&path, &damaged).unwrap();
-                if let Ok(reader) = TraceReader::open(&path) {
+                if let Ok(reader) = TraceReader::from_reader(&path, damaged.as_slice()) {
                     assert!(reader.take(1000).count() < 1000);
                 }
+            }
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_garbage_panics(bytes: Vec<u8>, cut in 0usize..400, at in 0usize..400) {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("x.pcapng");
+            write(&path);
+            let mut spoilt = std::fs::read(&path).unwrap();
+            let len = spoilt.len();
+            spoilt.splice(at.min(len)..(at + cut).min(len), bytes);
+            if let Ok(reader) = TraceReader::from_reader(&path, spoilt.as_slice()) {
+                proptest::prop_assert!(reader.take(1000).count() < 1000);
             }
         }
     }
