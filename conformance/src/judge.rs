@@ -9,8 +9,8 @@ use metaroce_reports::{Conduct, Finding, TestResult, Verdict};
 use sha2::{Digest, Sha256};
 
 use crate::evidence::{CAPTURE, DECLARATION, Declaration, EVENTS, Event, SCHEMA, What};
-use crate::model::Sighting;
-use crate::monitors::{Bench, join};
+use crate::model::{Context, Facts};
+use crate::monitors::{Panel, merge};
 use crate::trace::pcapng::TraceReader;
 use crate::trace::{Observation, Side};
 
@@ -66,7 +66,7 @@ pub fn judge(folder: &Path) -> Result<TestResult, JudgeError> {
         }
     }
     let events = read_events(&folder.join(EVENTS))?;
-    let mut trial = Trial::new(&declaration);
+    let mut trial = Trial::new(&declaration, &events);
     trial.read(&folder.join(CAPTURE), &events)?;
     Ok(trial.result(&events))
 }
@@ -105,7 +105,8 @@ struct Balance {
 
 struct Trial<'t> {
     declaration: &'t Declaration,
-    benches: Vec<(Side, Bench)>,
+    panels: Vec<(Side, Panel)>,
+    allowance: u64,
     balance: [Balance; 2],
     sent: [u64; 2],
     noted: std::collections::BTreeMap<String, u64>,
@@ -113,14 +114,26 @@ struct Trial<'t> {
 }
 
 impl<'t> Trial<'t> {
-    fn new(declaration: &'t Declaration) -> Self {
+    fn new(declaration: &'t Declaration, events: &[Event]) -> Self {
+        let facts = Facts::new(events);
+        let timing = declaration.timing;
+        // What was measured is allowed for, whatever was declared.
+        let allowance = timing.allowance_ns.max(timing.jitter_ns);
+        let panel = |side: &Side| {
+            let context = Context {
+                side: *side,
+                local: declaration.party(*side).address,
+                peer: declaration.party(*side).peer,
+                allowance_ns: allowance,
+                jitter_ns: timing.jitter_ns,
+                facts: facts.clone(),
+            };
+            (*side, Panel::new(context))
+        };
         Self {
             declaration,
-            benches: declaration
-                .judged
-                .iter()
-                .map(|side| (*side, Bench::default()))
-                .collect(),
+            panels: declaration.judged.iter().map(panel).collect(),
+            allowance,
             balance: [Balance::default(); 2],
             sent: [0; 2],
             noted: std::collections::BTreeMap::new(),
@@ -128,13 +141,15 @@ impl<'t> Trial<'t> {
         }
     }
 
-    /// Shows packets and events in order of time. Of the same instant, packets come first: an endpoint reports what a
-    /// packet has brought about.
+    /// Shows packets and events in order of time. An event comes after every packet that can have brought it about: of the
+    /// same instant, and as much later as the link allows.
     fn read(&mut self, capture: &Path, events: &[Event]) -> Result<(), JudgeError> {
+        let allowance = self.allowance;
         let mut events = events.iter().peekable();
         for item in TraceReader::open(capture).map_err(|e| error(capture, e))? {
             let (frame, observation) = item.map_err(|e| error(capture, e))?;
-            while let Some(event) = events.next_if(|event| event.t_ns < observation.time_ns) {
+            let due = |event: &&Event| event.t_ns.saturating_add(allowance) < observation.time_ns;
+            while let Some(event) = events.next_if(due) {
                 self.event(event);
             }
             self.observation(frame, &observation)
@@ -146,8 +161,8 @@ impl<'t> Trial<'t> {
 
     fn event(&mut self, event: &Event) {
         self.end = self.end.max(event.t_ns);
-        for (side, bench) in &mut self.benches {
-            bench.event(event, self.declaration, *side);
+        for (_, panel) in &mut self.panels {
+            panel.event(event);
         }
     }
 
@@ -174,9 +189,10 @@ impl<'t> Trial<'t> {
         } else {
             balance.left += 1;
         }
-        for (side, bench) in &mut self.benches {
-            if let Some(sighting) = Sighting::decode(*side, frame, observation)? {
-                bench.sighting(&sighting, self.declaration, *side);
+        for (side, panel) in &mut self.panels {
+            if observation.tap == *side {
+                let seen = panel.observe(frame, observation);
+                seen.map_err(|e| format!("frame {frame}: {e}"))?;
             }
         }
         Ok(())
@@ -221,12 +237,11 @@ impl<'t> Trial<'t> {
         let declaration = self.declaration;
         let void = self.void();
         let end = self.end;
-        let sides = self
-            .benches
-            .into_iter()
-            .map(|(side, bench)| bench.end(end, declaration, side))
-            .collect();
-        let findings = join(sides);
+        let finish = |(side, mut panel): (Side, Panel)| {
+            panel.advance(end);
+            (side.to_string(), panel.finish())
+        };
+        let findings = merge(self.panels.into_iter().map(finish).collect());
         let mut result = TestResult {
             id: declaration.test.clone(),
             title: declaration.title.clone(),

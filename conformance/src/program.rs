@@ -236,6 +236,15 @@ impl<'p> Program<'p> {
             },
         )?;
         let va = parse_va(&region.va).ok_or_else(|| bad_va(Side::B, &region.va))?;
+        // The whole region is offered to the tester, under an id that no work has.
+        let offer = What::Posted {
+            stream: 0,
+            wr_id: 0,
+            kind: WorkKind::Write,
+            len: u32::try_from(TESTER_REGION).unwrap_or(u32::MAX),
+            remote: Some((va, region.rkey)),
+        };
+        self.note(Side::A, offer);
         let place = self.places[Side::A.index()];
         let setup = tester::Setup {
             local: place.local,

@@ -166,6 +166,33 @@ impl Stream {
         }
     }
 
+    /// Counts a piece of a message as arrived although it should not be.
+    pub(super) fn concede(&mut self, msgh: &Msgh, send: bool, packets: u32, piece: u32) {
+        let index = self.index(msgh.msn);
+        if index < self.complete_below {
+            return;
+        }
+        let message = self
+            .inward
+            .entry(index)
+            .or_insert_with(|| InMessage::new(*msgh, send, packets));
+        if piece < message.packets {
+            message.arrived.insert(piece);
+        }
+        self.complete();
+    }
+
+    /// Moves on past the peer's messages that have arrived in whole.
+    pub(super) fn complete(&mut self) {
+        while self
+            .inward
+            .get(&self.complete_below)
+            .is_some_and(InMessage::is_complete)
+        {
+            self.complete_below += 1;
+        }
+    }
+
     /// Forgets messages that are done with when there are too many; tells whether one had to go that was not.
     pub(super) fn prune(&mut self) -> bool {
         let mut lost = false;
@@ -223,6 +250,16 @@ pub struct InMessage {
 }
 
 impl InMessage {
+    pub(super) fn new(msgh: Msgh, send: bool, packets: u32) -> Self {
+        Self {
+            msgh,
+            send,
+            packets,
+            arrived: Bits::default(),
+            duplicated: false,
+        }
+    }
+
     /// Whether every packet of it has arrived.
     pub fn is_complete(&self) -> bool {
         self.arrived.len() >= self.packets

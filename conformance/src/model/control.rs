@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use metaroce_wire::crc;
 use metaroce_wire::metaroce::{Body, Cbh, Lax, Opcode, parse_lax};
 
 /// Control packets kept, at most.
@@ -33,18 +34,15 @@ impl Control {
         self.cbh.psn.value()
     }
 
-    /// Whether two packets are the same but for timestamp and trailer.
+    /// Whether another packet has the same body: what stands between base header and trailer.
     pub fn same_body(&self, other: &[u8]) -> bool {
-        strip(&self.bytes) == strip(other)
+        body_of(&self.bytes) == body_of(other)
     }
 }
 
-fn strip(bytes: &[u8]) -> (&[u8], &[u8]) {
-    let end = bytes.len().saturating_sub(4);
-    (
-        bytes.get(..12).unwrap_or(&[]),
-        bytes.get(16..end).unwrap_or(&[]),
-    )
+fn body_of(bytes: &[u8]) -> &[u8] {
+    let end = bytes.len().saturating_sub(crc::LEN);
+    bytes.get(Cbh::LEN..end).unwrap_or(&[])
 }
 
 /// The control packets of a trace, probes and their answers left out; the oldest are forgotten when there are too many.

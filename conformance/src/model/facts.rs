@@ -34,7 +34,7 @@ pub enum Access {
 /// Bytes around a place that was offered which may belong to the region too.
 const MARGIN: u64 = 4096;
 
-/// The posted work of both parties.
+/// The posted work of both parties. What is posted under id 0 is no work: it only offers a region to write to.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     work: [BTreeMap<u16, Vec<Posted>>; 2],
@@ -73,6 +73,9 @@ impl Facts {
         let receive = posted.kind == WorkKind::Recv;
         if posted.remote.is_some() {
             self.targets[side.index()].push(posted);
+        }
+        if posted.wr_id == 0 {
+            return;
         }
         let lists = if receive {
             &mut self.receives

@@ -201,9 +201,7 @@ impl InPath {
     /// Whether any acknowledgment has reported the place beyond its cumulative PSN.
     pub fn was_reported(&self, position: i64) -> bool {
         self.reported.contains(&position)
-            || self
-                .last_ack
-                .is_some_and(|ack| ack.cumulative >= position)
+            || self.last_ack.is_some_and(|ack| ack.cumulative >= position)
     }
 
     pub(super) fn take(&mut self, packet: &Incoming) -> Arrival {
@@ -320,7 +318,7 @@ impl InPath {
             .copied()
             .collect();
         let earliest = triggers.last().copied();
-        let (false_cum, false_bits) = self.false_reports(claimed, sack.as_ref());
+        let (false_below, false_bits) = self.false_reports(claimed, sack.as_ref());
         let must = earliest.or(definite);
         let omitted = self.omitted(claimed, sack.as_ref(), must.as_ref());
         let withdrawn = match &sack {
@@ -344,7 +342,7 @@ impl InPath {
             definite,
             latest: self.latest().copied(),
             triggers,
-            false_cum,
+            false_below,
             false_bits,
             omitted,
             withdrawn,
@@ -387,8 +385,7 @@ impl InPath {
         sack: &Sack,
     ) -> AnswerSent {
         let claimed = position(self.isn, cum);
-        let (false_cum, false_bits) = self.false_reports(claimed, Some(sack));
-        let mut falsely: Vec<Psn> = false_cum.into_iter().collect();
+        let (mut falsely, false_bits) = self.false_reports(claimed, Some(sack));
         falsely.extend(false_bits);
         AnswerSent {
             path,
@@ -397,24 +394,42 @@ impl InPath {
         }
     }
 
-    /// The latest arrival of which something sent at `time` must know.
+    /// The latest arrival of which something sent at `time` must know. In simulated time, without any allowance, that is
+    /// the latest at the tap: nothing is under way between tap and receiver.
     pub fn definite(&self, time: u64, allowance: u64) -> Option<Arrival> {
-        self.arrivals
-            .iter()
-            .rev()
-            .find(|arrival| arrival.time.saturating_add(allowance) < time)
-            .copied()
+        if allowance == 0 {
+            return self.latest().copied();
+        }
+        let mut arrivals = self.arrivals.iter().rev();
+        let known = |arrival: &&Arrival| arrival.time.saturating_add(allowance) < time;
+        arrivals.find(known).copied()
     }
 
-    fn false_reports(&self, claimed: i64, sack: Option<&Sack>) -> (Option<Psn>, Vec<Psn>) {
-        let missing = (self.cumulative + 1..=claimed)
-            .find(|at| !self.has(*at))
-            .map(|at| psn_at(self.isn, at));
+    /// Takes it that a packet counts as arrived to the receiver although it should not: charged once, it is in doubt from
+    /// then on.
+    pub(super) fn concede(&mut self, psn: Psn) {
+        let at = position(self.isn, psn);
+        if self.has(at) {
+            return;
+        }
+        self.seq += 1;
+        self.counts.unsure = true;
+        self.highest = self.highest.max(at);
+        self.arrived.insert(at, self.seq);
+        self.doubtful.insert(at);
+        while self.arrived.contains_key(&(self.cumulative + 1)) {
+            self.cumulative += 1;
+        }
+    }
+
+    fn false_reports(&self, claimed: i64, sack: Option<&Sack>) -> (Vec<Psn>, Vec<Psn>) {
+        let below = (self.cumulative + 1..=claimed).filter(|at| !self.has(*at));
         let bits = sack.into_iter().flat_map(Sack::ones).filter_map(|bit| {
             let at = claimed + 1 + i64::from(bit);
             (!self.has(at)).then(|| psn_at(self.isn, at))
         });
-        (missing, bits.take(NAMED).collect())
+        let below = below.take(WINDOW as usize).map(|at| psn_at(self.isn, at));
+        (below.collect(), bits.collect())
     }
 
     /// What had arrived up to `trigger` and is not in a report.
@@ -422,7 +437,8 @@ impl InPath {
         let Some(trigger) = trigger else {
             return Vec::new();
         };
-        let covered = |at: i64| at <= claimed || sack.is_some_and(|sack| has_bit(sack, claimed, at));
+        let covered =
+            |at: i64| at <= claimed || sack.is_some_and(|sack| has_bit(sack, claimed, at));
         let solid = claimed + 1..=trigger.cumulative;
         let beyond = self
             .arrived

@@ -395,8 +395,7 @@ impl OutPath {
 }
 
 fn covers(cum: i64, sack: Option<&Sack>, at: i64) -> bool {
-    at <= cum
-        || sack.is_some_and(|sack| u32::try_from(at - cum - 1).is_ok_and(|bit| sack.bit(bit)))
+    at <= cum || sack.is_some_and(|sack| u32::try_from(at - cum - 1).is_ok_and(|bit| sack.bit(bit)))
 }
 
 /// Hash of a data packet without flags, timestamp and trailer.

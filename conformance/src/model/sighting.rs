@@ -9,7 +9,7 @@ use metaroce_wire::serial::Psn;
 
 use super::receiver::{AckRecord, Arrival};
 use super::sender::{AckFault, Proof, SentPacket};
-use super::suspect::Suspect;
+use super::suspect::{Answered, Suspect};
 use crate::trace::Note;
 
 /// A packet at the tap of the judged side.
@@ -46,7 +46,7 @@ pub struct Sighting<'a> {
     /// Why it does not arrive, when it was delivered and does not.
     pub suspect: Option<Suspect>,
     /// Packets that it answers although they must not be answered, or not so; only for what the judged side sent.
-    pub answers: Vec<Suspect>,
+    pub answers: Vec<Answered>,
 }
 
 impl<'a> Sighting<'a> {
@@ -186,8 +186,8 @@ pub struct AckSent {
     pub latest: Option<Arrival>,
     /// Arrivals that can be its trigger by what it echoes, the latest first.
     pub triggers: Vec<Arrival>,
-    /// The lowest PSN that its CumPSN covers and that has not arrived.
-    pub false_cum: Option<Psn>,
+    /// PSNs that its CumPSN covers and that have not arrived.
+    pub false_below: Vec<Psn>,
     /// PSNs whose bits are set and which have not arrived.
     pub false_bits: Vec<Psn>,
     /// PSNs that had arrived up to the trigger and are not in it.
@@ -199,10 +199,16 @@ pub struct AckSent {
 }
 
 impl AckSent {
-    /// Whether it was surely made after the arrival with number `seq`.
+    /// Whether it was surely made in knowledge of the arrival with number `seq`.
     pub fn covers(&self, seq: u64) -> bool {
-        let by_echo = self.triggers.first().map_or(0, |trigger| trigger.seq);
+        let by_echo = self.triggers.last().map_or(0, |trigger| trigger.seq);
         by_echo.max(self.definite.map_or(0, |arrival| arrival.seq)) >= seq
+    }
+
+    /// Whether it can have been made in knowledge of it.
+    pub fn may_cover(&self, seq: u64) -> bool {
+        let by_echo = self.triggers.first().map_or(0, |trigger| trigger.seq);
+        self.triggers.is_empty() || by_echo >= seq || self.covers(seq)
     }
 }
 

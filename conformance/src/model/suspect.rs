@@ -1,7 +1,7 @@
 //! Packets that must not be answered, or not be taken as arrived.
 
 use metaroce_wire::Error;
-use metaroce_wire::metaroce::{AckFlags, AckHeader, Body, Cbh, Flags, MFlags, Opcode, VERSION};
+use metaroce_wire::metaroce::{AckFlags, AckHeader, Body, Cbh, Flags, MFlags, Msgh, VERSION};
 
 /// Why a delivered packet is none that arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,10 +47,17 @@ pub struct Suspect {
     pub cbh: Cbh,
     /// Bytes of the UDP payload.
     pub len: usize,
-    /// Stream and message, of data whose message header could be read.
-    pub message: Option<(u16, u32)>,
-    /// What its message is, for data: `WRITE` or not.
-    pub opcode: Opcode,
+    /// Message header, of data where it could be read.
+    pub msgh: Option<Msgh>,
+}
+
+/// A suspect that the judged side has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answered {
+    /// The packet answered.
+    pub suspect: Suspect,
+    /// Whether it shows only in that the packet is reported as arrived; otherwise in what the answer echoes.
+    pub claimed: bool,
 }
 
 /// What one packet says about itself, without any state.

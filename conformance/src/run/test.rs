@@ -20,8 +20,12 @@ use crate::trace::Side;
 const PORT: u16 = metaroce_wire::metaroce::DEFAULT_PORT;
 /// First UDP source ports of A and B.
 const SOURCE_PORTS: [u16; 2] = [50_000, 53_000];
-/// Longest delay of an acknowledgment that is asked of the parties, us.
+/// Longest delay of an acknowledgment that is asked of the parties in simulated time, us.
+#[cfg(feature = "reference")]
 const ACK_DELAY_US: u16 = 200;
+/// The same on real sockets: longer than what the machine adds, so that an acknowledgment that comes at once can be told
+/// from one that the timer sends.
+const RELAY_ACK_DELAY_US: u16 = 20_000;
 /// How much later than it should something may be seen on a real link, ns: processes wait for their turn on a busy
 /// machine. What was measured during the test comes on top.
 const RELAY_ALLOWANCE: u64 = 100_000_000;
@@ -137,12 +141,17 @@ pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), Ru
 
 type Outcome = ([Place; 2], (Record, Result<LinkEnd, BedError>));
 
-fn place(side: Side, local: std::net::SocketAddr, peer: std::net::SocketAddr) -> Place {
+fn place(
+    side: Side,
+    local: std::net::SocketAddr,
+    peer: std::net::SocketAddr,
+    ack_delay_us: u16,
+) -> Place {
     Place {
         local,
         peer,
         source_port_base: SOURCE_PORTS[side.index()],
-        ack_delay_us: ACK_DELAY_US,
+        ack_delay_us,
     }
 }
 
@@ -163,7 +172,10 @@ fn simulate(
     let scenario = &test.loaded.scenario;
     let [a, b] = [[192, 0, 2, 1], [192, 0, 2, 2]]
         .map(|ip| std::net::SocketAddr::new(std::net::IpAddr::from(ip), PORT));
-    let places = [place(Side::A, a, b), place(Side::B, b, a)];
+    let places = [
+        place(Side::A, a, b, ACK_DELAY_US),
+        place(Side::B, b, a, ACK_DELAY_US),
+    ];
     let party = |side| {
         if scenario.tester.is_some() && side == Side::A {
             return Ok(SimParty::Nobody);
@@ -204,8 +216,8 @@ fn relay(
     let hint = u64::from(std::process::id()) << 16 ^ plan.seed;
     let addresses = RelayAddresses::find(PORT, hint).map_err(|e| harness(&e))?;
     let places = [
-        place(Side::A, addresses.a, addresses.near),
-        place(Side::B, addresses.b, addresses.far),
+        place(Side::A, addresses.a, addresses.near, RELAY_ACK_DELAY_US),
+        place(Side::B, addresses.b, addresses.far, RELAY_ACK_DELAY_US),
     ];
     let mut processes = [None, None];
     for side in Side::BOTH {

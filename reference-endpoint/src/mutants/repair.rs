@@ -245,7 +245,7 @@ catalogue! {
     };
     "repeat-acknowledged" "REL-030" ["REL-032", "REL-033"] "sends data again that has been acknowledged long ago" =>
         Replay::default();
-    "repair-late" "REL-031" ["REL-034"] "does not look at the vector, so that a gap waits for a probe or a timeout" =>
+    "repair-late" "REL-031" ["REL-034", "REL-046", "REL-048"] "does not look at the vector, so that a gap waits for a probe or a timeout" =>
         receiving(hide_gap);
     "repeat-unprovoked" "REL-032" [] "sends some data twice without any sign of loss" => {
         let mut count = 0u32;

@@ -248,7 +248,7 @@ catalogue! {
         });
     "overdraws" "STRM-010" ["STRM-030"] "sends up to eight Sends more than there is credit for" => receiving(overdraw);
     "past-message-window" "STRM-011" [] "as initiator, starts messages beyond the agreed window" => WideWindow::default();
-    "one-byte-too-many" "STRM-021" ["STRM-019"] "changes one byte beside each message that is written" => OneTooMany;
+    "one-byte-too-many" "STRM-021" ["STRM-019", "CONV-008", "REL-006", "STRM-032"] "changes one byte beside each message that is written" => OneTooMany;
     "receives-out-of-order" "STRM-024" [] "reports receives two by two in the wrong order" =>
         Swapped { picks: |kind| kind == WorkKind::Recv, waiting: None };
     "receives-longer" "STRM-026" [] "reports one byte more than was received" =>
