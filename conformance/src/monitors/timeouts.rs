@@ -15,6 +15,9 @@ const MOST_RTO: u64 = 2_000_000_000;
 const FIRST_RTO: u64 = 100_000_000;
 /// Shortest wait for a probe, ns.
 const LEAST_PROBE: u64 = 2_000_000;
+/// By how much a sender's timer may be ahead of its clock, ns: packets of one instant bear timestamps of their own, each one
+/// nanosecond after the other.
+const AHEAD: u64 = 1_000;
 /// Retransmissions that follow one another by less belong to one timeout, ns.
 const BURST: u64 = 1_000_000;
 
@@ -176,7 +179,7 @@ impl ProbeInTime {
             // A timeout backs the probe off; only the first wait is judged.
             let since = path.active_at(false);
             let asked = path.probed_at.is_some_and(|at| at >= since);
-            let wait = self.wait(model, *id) + model.context.allowance_ns;
+            let wait = self.wait(model, *id) + AHEAD + model.context.allowance_ns;
             if path.outstanding == 0 || path.timeouts > 0 || asked || now <= since + wait {
                 continue;
             }

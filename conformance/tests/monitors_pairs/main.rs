@@ -87,24 +87,32 @@ fn every_monitor_passes_a_sound_trace_and_fails_a_doctored_one() {
     );
 }
 
-/// How fast a long trace is judged: run it in a release build and read the line that it prints.
+/// How fast long traces are judged, and that the time grows with their length and no faster.
 #[test]
 #[ignore = "a measurement"]
 fn rate_of_a_long_trace() {
-    let trace = scenes::long(100_000);
-    let start = std::time::Instant::now();
-    let found = trace.judge();
-    let seconds = start.elapsed().as_secs_f64();
-    let packets = trace.items.len();
-    println!(
-        "{packets} packets in {seconds:.2} s: {:.0} packets/s",
-        packets as f64 / seconds
+    let judge = |data: u32| {
+        let trace = scenes::long(data);
+        let start = std::time::Instant::now();
+        let found = trace.judge();
+        let seconds = start.elapsed().as_secs_f64();
+        let broken: Vec<_> = found
+            .iter()
+            .filter(|(_, tally)| !tally.violations.is_empty())
+            .collect();
+        assert!(broken.is_empty(), "{broken:?}");
+        let packets = trace.items.len() as f64;
+        println!(
+            "{packets} packets in {seconds:.2} s: {:.0} packets/s",
+            packets / seconds
+        );
+        packets / seconds
+    };
+    let (short, long) = (judge(22_000), judge(178_000));
+    assert!(
+        long > short / 3.0,
+        "the longer trace takes more time per packet"
     );
-    let broken: Vec<_> = found
-        .iter()
-        .filter(|(_, tally)| !tally.violations.is_empty())
-        .collect();
-    assert!(broken.is_empty(), "{broken:?}");
 }
 
 #[test]
