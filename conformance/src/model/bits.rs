@@ -1,31 +1,29 @@
-//! A set of small numbers.
+//! A set of numbers.
 
-/// A set of numbers from 0 on, in one bit each.
+use std::collections::BTreeMap;
+
+/// A set of numbers, in one bit each, where any number near it is there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bits {
-    words: Vec<u64>,
+    words: BTreeMap<u32, u64>,
     count: u32,
 }
 
 impl Bits {
     /// Adds a number; tells whether it is new.
     pub fn insert(&mut self, n: u32) -> bool {
-        let (word, bit) = (n as usize / 64, 1u64 << (n % 64));
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-        }
-        let slot = &mut self.words[word];
-        let new = *slot & bit == 0;
-        *slot |= bit;
+        let bit = 1u64 << (n % 64);
+        let word = self.words.entry(n / 64).or_default();
+        let new = *word & bit == 0;
+        *word |= bit;
         self.count += u32::from(new);
         new
     }
 
     /// Whether the number is in the set.
     pub fn contains(&self, n: u32) -> bool {
-        self.words
-            .get(n as usize / 64)
-            .is_some_and(|word| word & (1 << (n % 64)) != 0)
+        let word = self.words.get(&(n / 64));
+        word.is_some_and(|word| word & (1 << (n % 64)) != 0)
     }
 
     /// How many numbers there are.
@@ -43,6 +41,7 @@ mod tests {
         let mut bits = Bits::default();
         assert!(bits.insert(3) && bits.insert(64) && !bits.insert(3));
         assert_eq!(bits.len(), 2);
+        assert!(bits.insert(u32::MAX) && bits.contains(u32::MAX));
         assert!(bits.contains(64) && !bits.contains(65) && !bits.contains(1000));
     }
 }

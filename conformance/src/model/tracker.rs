@@ -50,6 +50,8 @@ pub struct Model {
     pub context: Context,
     /// Time of the latest observation or event at any tap, ns.
     pub now: u64,
+    /// Time of the latest packet at the tap, ns.
+    pub seen_at: u64,
     /// Time of the latest packet delivered to the judged side, ns.
     pub delivered_at: u64,
     /// Connections.
@@ -70,6 +72,7 @@ impl Model {
         Self {
             context,
             now: 0,
+            seen_at: 0,
             delivered_at: 0,
             connections: Vec::new(),
             control: ControlLog::default(),
@@ -152,9 +155,11 @@ impl Model {
         let ip = parse_ip(&observation.frame)?;
         let lax = parse_lax(ip.payload);
         let sent = observation.from == self.context.side;
+        // The order of the capture counts: a time that goes back is taken for the one before.
+        self.seen_at = self.seen_at.max(observation.time_ns);
         let mut sighting = Sighting {
             frame,
-            time: observation.time_ns,
+            time: self.seen_at,
             sent,
             src: ip.src,
             dst: ip.dst,
@@ -175,7 +180,7 @@ impl Model {
             self.packets_sent += 1;
             self.take_sent(&mut sighting);
         } else {
-            self.delivered_at = observation.time_ns;
+            self.delivered_at = self.seen_at;
             self.take_delivered(&mut sighting);
         }
         Ok(sighting)

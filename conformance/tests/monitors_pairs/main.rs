@@ -10,6 +10,7 @@
 mod acks;
 mod doctor;
 mod extra;
+mod fairness;
 mod formats;
 mod messages;
 mod repairs;

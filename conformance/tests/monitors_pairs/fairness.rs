@@ -1,0 +1,152 @@
+//! What a real link blurs is not charged, and what cannot be told apart is not passed.
+
+use metaroce_conformance::monitors::{Tally, merge};
+use metaroce_conformance::trace::Side;
+use metaroce_reports::Verdict;
+use metaroce_wire::metaroce::{Flags, Opcode};
+
+use crate::scenes::{ready_receiver, receiving, sending};
+use crate::trace::{MS, Trace, US, write};
+
+fn broken(t: &Trace) -> Vec<&'static str> {
+    let found = t.judge();
+    let broken = found
+        .iter()
+        .filter(|(_, tally)| !tally.violations.is_empty());
+    broken.map(|(clause, _)| *clause).collect()
+}
+
+/// An acknowledgment that was under way when the next packet passed the tap.
+fn crossing() -> Trace {
+    let mut t = ready_receiver();
+    t.arrive(0, 0, write(0, 700), 0);
+    let reply = t.reply_pkt(0);
+    t.wait(10 * US);
+    t.arrive(0, 1, write(0, 700), 1);
+    t.wait(5 * US);
+    t.tx(reply);
+    t.wait(5 * US);
+    t.reply(0);
+    t.wait(MS);
+    t
+}
+
+#[test]
+fn an_acknowledgment_that_crosses_a_packet_is_charged_without_an_allowance_alone() {
+    let mut t = crossing();
+    t.allowance = 50 * US;
+    assert!(broken(&t).is_empty(), "{:?}", broken(&t));
+    t.allowance = 0;
+    assert!(broken(&t).contains(&"REL-013"), "{:?}", broken(&t));
+}
+
+#[test]
+fn a_repair_that_crosses_its_acknowledgment_is_no_violation() {
+    let mut t = sending();
+    let again = t.find(true, Opcode::WRITE).clone().flag(Flags::RTX);
+    let at = t.index(false, Opcode::ACK, 0);
+    let time = t.items[at].time;
+    t.insert(at + 1, true, 0, again);
+    t.items[at + 1].time = time + 10 * US;
+    assert!(broken(&t).contains(&"REL-030"));
+    t.allowance = 20 * US;
+    assert!(!broken(&t).contains(&"REL-030"));
+}
+
+#[test]
+fn a_delay_finer_than_the_jitter_passes_nothing() {
+    let mut t = receiving();
+    t.allowance = MS;
+    t.jitter = MS;
+    let found = t.judge();
+    for clause in ["REL-014", "REL-015", "REL-017", "REL-018", "ECN-009"] {
+        let tally = &found[clause];
+        assert!(
+            tally.exercised > 0 && tally.inconclusive.is_some(),
+            "{clause}: {tally:?}"
+        );
+        assert_eq!(tally.clone().finding(clause).verdict, Verdict::Inconclusive);
+    }
+    t.jitter = 100 * US;
+    assert!(t.judge()["REL-014"].inconclusive.is_none());
+}
+
+#[test]
+fn a_trace_beyond_what_is_tracked_is_inconclusive_not_wrong() {
+    let mut t = Trace::new(Side::B);
+    for n in 0..70 {
+        let confirm = t.confirm_pkt(false, n);
+        t.get(confirm.with(|pkt| pkt.put16(22, n as u16 + 1)));
+        t.wait(US);
+    }
+    t.connect();
+    let found = t.judge();
+    let tally = &found["PKT-002"];
+    assert!(tally.violations.is_empty());
+    assert!(
+        tally
+            .inconclusive
+            .as_deref()
+            .unwrap_or("")
+            .contains("tracked")
+    );
+}
+
+#[test]
+fn both_sides_make_one_finding_and_the_first_twenty_violations_are_kept() {
+    let of = |side: &str, count: u64| {
+        let mut tally = Tally::default();
+        tally.held();
+        (0..count).for_each(|n| tally.broken(vec![2 * n + 1], "this", "that"));
+        let entry = metaroce_conformance::monitors::everything()[0];
+        (side.to_owned(), vec![(entry, tally)])
+    };
+    let findings = merge(vec![of("a", 15), of("b", 15)]);
+    assert_eq!(findings.len(), 1);
+    let finding = &findings[0];
+    assert_eq!((finding.verdict, finding.exercised), (Verdict::Fail, 32));
+    assert_eq!(
+        (finding.violations.len(), finding.more_violations),
+        (20, 10)
+    );
+    assert!(
+        finding
+            .violations
+            .is_sorted_by_key(|violation| violation.frames[0])
+    );
+    assert!(finding.violations[1].seen.starts_with("b: "));
+}
+
+#[test]
+fn random_damage_to_a_trace_never_panics() {
+    let mut word = 1u64;
+    let mut draw = |below: usize| {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (word >> 33) as usize % below
+    };
+    for _ in 0..300 {
+        let mut t = if draw(2) == 0 { receiving() } else { sending() };
+        for _ in 0..1 + draw(6) {
+            let at = draw(t.items.len());
+            match draw(6) {
+                0 => drop(t.items.remove(at)),
+                1 => {
+                    let copy = t.items[at].clone();
+                    t.items.insert(at, copy);
+                }
+                2 => {
+                    let len = 4 + draw(t.items[at].pkt.bytes.len());
+                    t.items[at].pkt.bytes.resize(len, 0xa5);
+                }
+                3 => t.items[at].sent = !t.items[at].sent,
+                4 => t.items[at].time = draw(1 << 30) as u64,
+                _ => {
+                    let bytes = &mut t.items[at].pkt.bytes;
+                    let byte = draw(bytes.len());
+                    bytes[byte] ^= 1 << draw(8);
+                }
+            }
+        }
+        t.judge();
+    }
+}
