@@ -53,6 +53,8 @@ pub struct Declaration {
     pub events_sha256: String,
     /// What went wrong outside the wire, if anything.
     pub problem: Option<Problem>,
+    /// Which attempt this is: a test that the harness was too late for is made again, and its evidence replaced.
+    pub attempt: u32,
 }
 
 impl Declaration {

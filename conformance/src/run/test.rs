@@ -32,6 +32,11 @@ const RELAY_ALLOWANCE: u64 = 100_000_000;
 
 type Named = (String, String, Option<String>);
 
+/// The finest bound that is judged on a real link, ns: the shortest retransmission timeout.
+const FINEST_BOUND: u64 = 10_000_000;
+/// How often a test is made, at most, until the harness was on time for it.
+const MOST_ATTEMPTS: u32 = 3;
+
 /// Asks both implementations who they are, and compares the claims of the one under test with what it says.
 pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
     let reference = || {
@@ -79,7 +84,24 @@ pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
 }
 
 /// Runs a test and leaves its evidence in `folder`.
+///
+/// A test during which the machine kept the harness from its turn for longer than the finest bound that is judged
+/// measures the machine: it is made again, whatever it would have shown, and the declaration says how often.
 pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), RunError> {
+    for attempt in 1..=MOST_ATTEMPTS {
+        if folder.exists() {
+            let emptied = std::fs::remove_dir_all(folder);
+            emptied.map_err(|e| RunError::Harness(format!("test {}: {e}", test.id)))?;
+        }
+        if attempt_test(plan, test, folder, attempt)? <= FINEST_BOUND {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Makes a test once; returns the largest lateness of the harness during it, ns.
+fn attempt_test(plan: &Plan, test: &Test, folder: &Path, attempt: u32) -> Result<u64, RunError> {
     let harness = |e: &dyn std::fmt::Display| RunError::Harness(format!("test {}: {e}", test.id));
     std::fs::create_dir_all(folder).map_err(|e| harness(&e))?;
     let scenario = &test.loaded.scenario;
@@ -134,9 +156,11 @@ pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), Ru
         capture_sha256: file_sha256(&capture).map_err(|e| harness(&e))?,
         events_sha256: file_sha256(&folder.join(EVENTS)).map_err(|e| harness(&e))?,
         problem: record.problem.clone(),
+        attempt,
     };
     let text = serde_json::to_string_pretty(&declaration).map_err(|e| harness(&e))?;
-    write(&folder.join(DECLARATION), text.as_bytes())
+    write(&folder.join(DECLARATION), text.as_bytes())?;
+    Ok(end.jitter_ns)
 }
 
 type Outcome = ([Place; 2], (Record, Result<LinkEnd, BedError>));
