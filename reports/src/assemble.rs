@@ -88,7 +88,7 @@ impl RunResult {
     ///
     /// Findings are settled first: a pass that was not exercised becomes inconclusive, a pass with violations a failure; all
     /// findings of an inconclusive test become inconclusive and those of a test with an error become errors, their violations
-    /// staying readable. Then the strongest finding decides; one that met nothing is left out, and a clause that no test met
+    /// staying readable; a test that the implementation failed as a whole keeps its failures and lets nothing pass. Then the strongest finding decides; one that met nothing is left out, and a clause that no test met
     /// is inconclusive. `verdict` and, for sound tests, `reason` of the tests are set here, whatever they held.
     ///
     /// # Errors
@@ -206,6 +206,7 @@ impl TestResult {
             .map(|finding| finding.settled(conduct, why.as_deref()))
             .collect();
         (self.verdict, self.reason) = match conduct {
+            Conduct::Failed => (Verdict::Fail, why),
             Conduct::Inconclusive => (Verdict::Inconclusive, why),
             Conduct::Error => (Verdict::Error, why),
             Conduct::NotApplicable => (Verdict::NotApplicable, why),
@@ -249,6 +250,10 @@ impl Finding {
             Conduct::Error if self.verdict != Verdict::Error => {
                 self.verdict = Verdict::Error;
                 self.reason = because("the test ended with an error");
+            }
+            Conduct::Failed if self.verdict == Verdict::Pass => {
+                self.verdict = Verdict::Inconclusive;
+                self.reason = because("the implementation failed the test");
             }
             Conduct::Inconclusive if matches!(self.verdict, Verdict::Pass | Verdict::Fail) => {
                 self.verdict = Verdict::Inconclusive;
@@ -374,7 +379,7 @@ fn draw(info: &ClauseInfo, found: &[(&TestResult, &Finding)]) -> ClauseResult {
     };
     let sound = counted
         .iter()
-        .filter(|(test, _)| test.conduct == Conduct::Sound);
+        .filter(|(test, _)| matches!(test.conduct, Conduct::Sound | Conduct::Failed));
     ClauseResult {
         id: info.id.clone(),
         level: info.level.clone(),

@@ -2,7 +2,7 @@
 //!
 //! One suite per test, one test case per finding, named `test/clause`. A failed finding is a failure, a fault of the harness
 //! an error; inconclusive and not applicable are skipped, with a message that says which, and so are never shown as passed.
-//! A test without findings is one case, and a last suite holds the clauses on which no test has a finding.
+//! A test without findings is one case, one that failed as a whole has a case besides those of its findings, and a last suite holds the clauses on which no test has a finding.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, Te
 
 use crate::text::{clipped, printable};
 use crate::view;
-use crate::{Finding, IutInfo, RenderError, RunResult, TestResult, Verdict, Violation};
+use crate::{Conduct, Finding, IutInfo, RenderError, RunResult, TestResult, Verdict, Violation};
 
 /// Longest text of a message or property, in characters; the JSON has it in full.
 const TEXT_LIMIT: usize = 2000;
@@ -78,7 +78,8 @@ fn suite(result: &RunResult, test: &TestResult, names: &mut Names) -> TestSuite 
         let name = format!("{}/{}", test.id, finding.clause);
         suite.add_test_case(case(names, &name, &test.id, finding_status(test, finding)));
     }
-    if test.findings.is_empty() {
+    // A failure of the test as a whole is no finding's.
+    if test.findings.is_empty() || test.conduct == Conduct::Failed {
         let reason = clipped(test.reason.as_deref().unwrap_or("no finding"), TEXT_LIMIT);
         suite.add_test_case(case(
             names,

@@ -99,8 +99,9 @@ fn counts(result: &RunResult) -> String {
 }
 
 fn failures(page: &mut String, result: &RunResult) {
-    let mut lines = view::failures(result)
-        .flat_map(|(test, finding)| failure(test, finding))
+    let mut lines = view::failed_tests(result)
+        .map(failed_test)
+        .chain(view::failures(result).flat_map(|(test, finding)| failure(test, finding)))
         .peekable();
     if lines.peek().is_none() {
         return;
@@ -112,11 +113,23 @@ fn failures(page: &mut String, result: &RunResult) {
     rows(page, lines);
 }
 
+/// The row of a test that failed as a whole: no clause, no place.
+fn failed_test(test: &TestResult) -> String {
+    let reason = test.reason.as_deref().map_or(String::new(), text);
+    format!(
+        "| | {} | | | {reason} | {} |\n",
+        id(&test.id),
+        evidence(test)
+    )
+}
+
+fn evidence(test: &TestResult) -> String {
+    let path = test.evidence.as_deref();
+    path.map_or("no capture".to_owned(), text)
+}
+
 fn failure(test: &TestResult, finding: &Finding) -> Vec<String> {
-    let evidence = test
-        .evidence
-        .as_deref()
-        .map_or("no capture".to_owned(), text);
+    let evidence = evidence(test);
     let row = |place: &str, expected: &str, seen: &str| {
         let (clause, test) = (id(&finding.clause), id(&test.id));
         format!("| {clause} | {test} | {place} | {expected} | {seen} | {evidence} |\n")

@@ -134,6 +134,9 @@ pub struct TestResult {
 pub enum Conduct {
     /// As planned: what it found counts.
     Sound,
+    /// The implementation under test ended, hung, broke the adapter protocol or refused what it claims: the test fails, with
+    /// or without a clause that failed, and nothing it saw is a pass.
+    Failed,
     /// A stimulus was not delivered, taps do not balance, a sanity exchange failed: nothing it saw is a pass or a failure.
     Inconclusive,
     /// The harness failed; never charged to the implementation.

@@ -30,9 +30,8 @@ pub fn render(result: &RunResult, colour: Colour) -> String {
     let mut lines = header(result);
     lines.push(String::new());
     lines.extend(clauses(result, colour));
-    let failures: Vec<String> = view::failures(result)
-        .flat_map(|(test, finding)| failure(test, finding))
-        .collect();
+    let mut failures: Vec<String> = view::failed_tests(result).flat_map(failed_test).collect();
+    failures.extend(view::failures(result).flat_map(|(test, finding)| failure(test, finding)));
     section(&mut lines, "failures", failures);
     for verdict in [Verdict::Error, Verdict::Inconclusive] {
         section(
@@ -150,11 +149,23 @@ fn line(row: &[String; 6], widths: &[usize; 6], paint: impl Fn(String) -> String
     cells.join("  ")
 }
 
-fn failure(test: &TestResult, finding: &Finding) -> Vec<String> {
-    let evidence = match &test.evidence {
+fn failed_test(test: &TestResult) -> Vec<String> {
+    let reason = test.reason.as_deref().unwrap_or("no reason was given");
+    vec![
+        format!("test {} ({})", clipped(&test.id, ID_LIMIT), evidence(test)),
+        format!("  {}", clipped(reason, TEXT_LIMIT)),
+    ]
+}
+
+fn evidence(test: &TestResult) -> String {
+    match &test.evidence {
         Some(path) => clipped(path, TEXT_LIMIT),
         None => "no capture".to_owned(),
-    };
+    }
+}
+
+fn failure(test: &TestResult, finding: &Finding) -> Vec<String> {
+    let evidence = evidence(test);
     let clause = clipped(&finding.clause, ID_LIMIT);
     let mut lines = vec![format!(
         "{clause} in {} ({evidence})",

@@ -26,6 +26,12 @@ pub(crate) fn failures(result: &RunResult) -> impl Iterator<Item = (&TestResult,
     })
 }
 
+/// All tests that the implementation failed as a whole.
+pub(crate) fn failed_tests(result: &RunResult) -> impl Iterator<Item = &TestResult> {
+    let tests = result.tests.iter();
+    tests.filter(|test| test.conduct == Conduct::Failed)
+}
+
 /// Clauses with this verdict, and tests that have it by their conduct, gathered by reason in order of appearance; raw text.
 pub(crate) fn reasons(result: &RunResult, verdict: Verdict) -> Vec<(&str, Vec<String>)> {
     let clauses = result

@@ -147,6 +147,40 @@ fn what_an_inconclusive_test_did_not_meet_it_does_not_touch() {
 }
 
 #[test]
+fn a_test_that_failed_as_a_whole_fails_the_run_and_passes_nothing() {
+    let failed = |findings| unsound("t2", Conduct::Failed, "ended during poll", findings);
+    let result = assemble(
+        &[clause("A"), clause("B"), clause("C")],
+        vec![
+            test("t1", vec![pass("A", 1), pass("B", 1), pass("C", 1)]),
+            failed(vec![pass("A", 2), fail("B", 1), pass("C", 0)]),
+        ],
+    );
+    let verdicts: Vec<Verdict> = result.clauses.iter().map(|c| c.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [Verdict::Inconclusive, Verdict::Fail, Verdict::Pass]
+    );
+    assert_eq!(result.tests[1].verdict, Verdict::Fail);
+    assert_eq!(exit_code(&result), exit::FAIL);
+    assert_eq!(result.reassemble().unwrap(), result);
+    // Without any failed clause the test itself is the failure, and every rendering says so.
+    let bare = assemble(&[clause("A")], vec![failed(vec![pass("A", 1)])]);
+    assert_eq!(exit_code(&bare), exit::FAIL);
+    for text in [
+        metaroce_reports::table::render(&bare, metaroce_reports::table::Colour::Never),
+        metaroce_reports::markdown::render(&bare),
+        metaroce_reports::junit::render(&bare).unwrap(),
+    ] {
+        let (head, _) = text.split_once("inconclusive:").unwrap_or((&text, ""));
+        assert!(head.to_lowercase().contains("fail"), "{text}");
+        assert!(text.contains("ended during poll"), "{text}");
+    }
+    let junit = metaroce_reports::junit::render(&bare).unwrap();
+    assert!(junit.contains("failures=\"1\""), "{junit}");
+}
+
+#[test]
 fn an_error_in_a_test_reaches_its_clauses_even_where_not_exercised() {
     let clause = on_a(vec![
         test("t1", vec![fail("A", 1)]),
