@@ -42,7 +42,8 @@ pub(crate) trait Field: Sized {
     fn take(input: &[u8]) -> IResult<&[u8], Self>;
     fn put(&self, out: &mut Writer<'_>);
     fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>);
-    fn is_zero(&self) -> bool;
+    /// What a reserved field holds that it should not: the number, or the first byte that is not zero. 0 is right.
+    fn excess(&self) -> u64;
 }
 
 macro_rules! number_field {
@@ -59,8 +60,8 @@ macro_rules! number_field {
             fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
                 f(layer, name, Value::Int(u64::from($to(*self))));
             }
-            fn is_zero(&self) -> bool {
-                u64::from($to(*self)) == 0
+            fn excess(&self) -> u64 {
+                u64::from($to(*self))
             }
         }
     };
@@ -113,8 +114,8 @@ impl<const N: usize> Field for [u8; N] {
     fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
         f(layer, name, Value::Bytes(self));
     }
-    fn is_zero(&self) -> bool {
-        self.iter().all(|&b| b == 0)
+    fn excess(&self) -> u64 {
+        self.iter().find(|&&b| b != 0).map_or(0, |&b| u64::from(b))
     }
 }
 
@@ -210,9 +211,10 @@ macro_rules! header {
             pub fn check_reserved(&self) -> Result<(), $crate::Error> {
                 $( $(
                     let _: u8 = $zero;
-                    if !$crate::metaroce::field::Field::is_zero(&self.$field) {
+                    let found = $crate::metaroce::field::Field::excess(&self.$field);
+                    if found != 0 {
                         return Err($crate::Error::Value {
-                            layer: $layer, field: stringify!($field), found: 1, rule: "a reserved field is zero",
+                            layer: $layer, field: stringify!($field), found, rule: "a reserved field is zero",
                         });
                     }
                 )? )+

@@ -79,8 +79,8 @@ macro_rules! flag_field {
             fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
                 f(layer, name, Value::Int(u64::from(self.0)));
             }
-            fn is_zero(&self) -> bool {
-                self.0 == 0
+            fn excess(&self) -> u64 {
+                u64::from(self.0)
             }
         }
     };
@@ -316,7 +316,7 @@ impl Field for Params {
     fn visit(&self, _: &'static str, name: &'static str, f: &mut Visitor<'_>) {
         self.visit_as(name, f);
     }
-    fn is_zero(&self) -> bool {
-        false
+    fn excess(&self) -> u64 {
+        0
     }
 }

@@ -102,7 +102,8 @@ impl Packet<'_> {
     }
 
     /// Writes the packet to the front of `out`, with padding and trailer; returns its length. The pad count of the
-    /// base header is computed, whatever `cbh.pad` says; everything else is written as it stands, right or wrong.
+    /// base header is computed, whatever `cbh.pad` says, but for an unknown code point, whose padding is part of its
+    /// bytes; everything else is written as it stands, right or wrong.
     ///
     /// # Errors
     /// [`EmitError::NoRoom`] when `out` is too small, [`EmitError::TooLong`] when no UDP packet could carry it.
@@ -117,8 +118,16 @@ impl Packet<'_> {
             available,
         })?;
         let pad = self.pad();
+        let count = match self.body {
+            Body::Unknown(_) => self.cbh.pad,
+            _ => pad,
+        };
         let mut writer = Writer::new(out);
-        Cbh { pad, ..self.cbh }.put(&mut writer);
+        Cbh {
+            pad: count,
+            ..self.cbh
+        }
+        .put(&mut writer);
         self.body.put(&mut writer);
         writer.put(&[0; 3][..usize::from(pad)]);
         writer.put(&[0; crc::LEN]);

@@ -69,8 +69,8 @@ impl Field for Sack {
     fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
         f(layer, name, Value::Bytes(&self.0));
     }
-    fn is_zero(&self) -> bool {
-        self.is_empty()
+    fn excess(&self) -> u64 {
+        self.0.excess()
     }
 }
 

@@ -61,8 +61,8 @@ macro_rules! code_field {
             fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
                 Field::visit(&self.0, layer, name, f);
             }
-            fn is_zero(&self) -> bool {
-                self.0 == 0
+            fn excess(&self) -> u64 {
+                u64::from(self.0)
             }
         }
     };

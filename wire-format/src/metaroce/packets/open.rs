@@ -1,7 +1,7 @@
 //! OPEN: the first packet of a connection, padded to the size of its answer.
 
 use super::{check_control, fixed_body, rule};
-use crate::metaroce::field::header;
+use crate::metaroce::field::{Field, header};
 use crate::metaroce::headers::{Cbh, Params};
 
 header! {
@@ -23,12 +23,7 @@ fixed_body!(Open, |body, cbh| {
         u64::from(cbh.dcid.value()),
         "an OPEN knows no connection id",
     )?;
-    rule(
-        body.padding == [0; 32],
-        Open::LAYER,
-        "padding",
-        1,
-        "padding is zero",
-    )?;
+    let found = body.padding.excess();
+    rule(found == 0, Open::LAYER, "padding", found, "padding is zero")?;
     body.params.check_reserved()?;
 });
