@@ -1,11 +1,12 @@
 //! The golden packets in `vectors/`, read and written by this crate, and their files checked for form and number.
 
-mod common;
+#[path = "vectors/files.rs"]
+mod files;
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-use common::{Expected, Fields, Vector, files, folder, hex};
+use files::{Expected, Fields, Vector, files, folder, hex};
 use metaroce_wire::Error;
 use metaroce_wire::metaroce::{Opcode, Packet, Value, parse, parse_lax, parse_unsealed};
 

@@ -1,4 +1,4 @@
-//! The golden packets as the tests read them, and a few hands for bytes.
+//! The files of golden packets.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
