@@ -4,17 +4,37 @@
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Filter {
     /// The test's id.
-    Id(String),
+    Id(Term),
     /// The clause's id.
-    Clause(String),
+    Clause(Term),
     /// A tag of the scenario.
-    Tag(String),
+    Tag(Term),
     /// Both.
     And(Box<Filter>, Box<Filter>),
     /// Either.
     Or(Box<Filter>, Box<Filter>),
     /// Not.
     Not(Box<Filter>),
+}
+
+/// A name or pattern, and where it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// The name, or the pattern in which `*` stands for anything and `?` for one character.
+    pub text: String,
+    /// Column in the filter, from 1, in characters.
+    pub column: usize,
+}
+
+/// What there is to select from.
+#[derive(Debug, Clone, Copy)]
+pub struct Known<'k> {
+    /// Ids of all tests.
+    pub tests: &'k [String],
+    /// All tags.
+    pub tags: &'k [String],
+    /// Ids of all clauses of the specification.
+    pub clauses: &'k [String],
 }
 
 /// What a filter is asked about.
@@ -50,14 +70,52 @@ impl Filter {
     /// Whether the filter selects the clause in the test.
     pub fn selects(&self, subject: &Subject<'_>) -> bool {
         match self {
-            Self::Id(glob) => matches(glob, subject.id),
-            Self::Clause(glob) => matches(glob, subject.clause),
-            Self::Tag(name) => subject.tags.contains(name),
+            Self::Id(glob) => matches(&glob.text, subject.id),
+            Self::Clause(glob) => matches(&glob.text, subject.clause),
+            Self::Tag(name) => subject.tags.contains(&name.text),
             Self::And(a, b) => a.selects(subject) && b.selects(subject),
             Self::Or(a, b) => a.selects(subject) || b.selects(subject),
             Self::Not(a) => !a.selects(subject),
         }
     }
+}
+
+impl Filter {
+    /// Refuses names and patterns that fit nothing there is: a slip of the pen would otherwise select too little.
+    ///
+    /// # Errors
+    /// A message that names the column.
+    pub fn check(&self, text: &str, known: &Known<'_>) -> Result<(), String> {
+        let (term, what, list, all) = match self {
+            Self::And(a, b) | Self::Or(a, b) => {
+                return a.check(text, known).and_then(|()| b.check(text, known));
+            }
+            Self::Not(a) => return a.check(text, known),
+            Self::Id(term) => (term, "test", "metaroce run --list", known.tests),
+            Self::Tag(term) => (term, "tag", "metaroce run --list", known.tags),
+            Self::Clause(term) => (term, "clause", "metaroce clauses", known.clauses),
+        };
+        let fits = |name: &String| match self {
+            Self::Tag(_) => *name == term.text,
+            _ => matches(&term.text, name),
+        };
+        if all.iter().any(fits) {
+            return Ok(());
+        }
+        let message = format!(
+            "there is no {what} {}: `{list}` shows those there are",
+            term.text
+        );
+        Err(at(text, term.column, &message))
+    }
+}
+
+/// A message with the filter and a mark below the column.
+fn at(text: &str, column: usize, message: &str) -> String {
+    format!(
+        "filter, line 1, column {column}: {message}\n  {text}\n  {}^",
+        " ".repeat(column - 1)
+    )
 }
 
 /// Whether `text` fits `glob`, in which `*` stands for anything and `?` for one character.
@@ -105,11 +163,7 @@ impl Parser<'_> {
 
     fn error(&self, expected: &str) -> String {
         let column = self.text[..self.at].chars().count() + 1;
-        format!(
-            "filter, column {column}: expected {expected}\n  {}\n  {}^",
-            self.text,
-            " ".repeat(column - 1)
-        )
+        at(self.text, column, &format!("expected {expected}"))
     }
 
     fn word(&mut self, word: &str) -> bool {
@@ -166,7 +220,7 @@ impl Parser<'_> {
             return Ok(inner);
         }
         for (name, make) in [
-            ("id", Filter::Id as fn(String) -> Filter),
+            ("id", Filter::Id as fn(Term) -> Filter),
             ("clause", Filter::Clause),
             ("tag", Filter::Tag),
         ] {
@@ -178,12 +232,18 @@ impl Parser<'_> {
                     return Err(self.error("a closing )"));
                 };
                 let argument = inner[..end].trim().to_owned();
+                let end_at = self.at + 1 + end + 1;
                 self.at += 1;
                 if argument.is_empty() {
                     return Err(self.error("a name or pattern"));
                 }
-                self.at += end + 1;
-                return Ok(make(argument));
+                self.rest();
+                let column = self.text[..self.at].chars().count() + 1;
+                self.at = end_at;
+                return Ok(make(Term {
+                    text: argument,
+                    column,
+                }));
             }
         }
         Err(self.error("id(...), clause(...), tag(...), not or ("))
@@ -221,6 +281,35 @@ mod tests {
             "not (id(*) or tag(x))",
         ] {
             assert!(!selects(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn names_that_fit_nothing_are_refused() {
+        let [tests, tags, clauses] =
+            ["gap-in-a-write", "loss", "REL-031"].map(|name| vec![name.to_owned()]);
+        let known = Known {
+            tests: &tests,
+            tags: &tags,
+            clauses: &clauses,
+        };
+        let check = |text: &str| Filter::parse(text).unwrap().check(text, &known);
+        for sound in [
+            "id(gap-*)",
+            "tag(loss) and not clause(REL-*)",
+            "clause( REL-031 )",
+        ] {
+            assert_eq!(check(sound), Ok(()));
+        }
+        for (wrong, column, name) in [
+            ("clause(REL-31)", 8, "clause REL-31"),
+            ("id(gap-*) and not ( tag( los ) )", 26, "tag los"),
+            ("tag(loss*)", 5, "tag loss*"),
+            ("id(é) or id(x)", 4, "test é"),
+        ] {
+            let error = check(wrong).unwrap_err();
+            assert!(error.contains(&format!("column {column}:")), "{error}");
+            assert!(error.contains(name), "{error}");
         }
     }
 

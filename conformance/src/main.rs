@@ -13,7 +13,7 @@ use metaroce_reports::exit;
 #[command(version, about = "Conformance suite for the open profile of MetaRoCE", after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
-    command: Option<Cmd>,
+    command: Cmd,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -129,15 +129,12 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let command = cli.command.unwrap_or_else(|| {
-        // No subcommand is `run` with its defaults.
-        match Cli::parse_from(["metaroce", "run"]).command {
-            Some(command) => command,
-            None => unreachable!("`run` is a subcommand"),
-        }
-    });
-    let code = perform(command).unwrap_or_else(|error| {
+    // No subcommand is `run` with its defaults.
+    let asked: Vec<_> = match std::env::args_os().collect::<Vec<_>>() {
+        alone if alone.len() <= 1 => vec!["metaroce".into(), "run".into()],
+        asked => asked,
+    };
+    let code = perform(Cli::parse_from(asked).command).unwrap_or_else(|error| {
         eprintln!("error: {error}");
         match error {
             RunError::Usage(_) => exit::USAGE,

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::filter::{Filter, Subject};
+use crate::filter::{Filter, Known, Subject};
 use crate::iut::Command;
-use crate::pics::Pics;
+use crate::pics::{Pics, Role};
 use crate::scenario::Loaded;
 use crate::trace::Side;
 
@@ -103,6 +103,8 @@ pub struct RunFile {
     pub peer: (String, String, Option<String>),
     /// Name in the PICS.
     pub pics: String,
+    /// Roles that the PICS claims.
+    pub roles: Vec<Role>,
     /// Filter.
     pub filter: Option<String>,
     /// Tests in order: id, tags, and why it is left out, if so.
@@ -126,6 +128,7 @@ impl Plan {
             .map(|entry| entry.clause)
             .collect();
         let mut tests = Vec::new();
+        let mut known = Vec::new();
         for loaded in &self.scenarios {
             let scenario = &loaded.scenario;
             let scripted = scenario.tester.is_some();
@@ -142,6 +145,7 @@ impl Plan {
                     }
                     _ => scenario.id.clone(),
                 };
+                known.push(id.clone());
                 let subject = |clause| Subject {
                     id: &id,
                     tags: &scenario.tags,
@@ -163,12 +167,36 @@ impl Plan {
                 }
             }
         }
+        if let (Some(filter), Some(text)) = (&filter, &self.filter) {
+            self.check_names(filter, text, &known)?;
+        }
         if tests.is_empty() {
-            return Err(RunError::Usage(
-                "no test is selected: `metaroce run --list` shows those there are".into(),
-            ));
+            let with = self.filter.as_ref().map_or_else(String::new, |text| {
+                format!("filter, line 1, column 1: {text}: ")
+            });
+            return Err(RunError::Usage(format!(
+                "{with}no test with a clause that a monitor judges is selected: `metaroce run --list` shows the tests, \
+                 `metaroce clauses` what judges each clause"
+            )));
         }
         Ok(tests)
+    }
+
+    /// Refuses names in the filter that nothing bears.
+    fn check_names(&self, filter: &Filter, text: &str, tests: &[String]) -> Result<(), RunError> {
+        let clauses = metaroce_spec::clauses().map_err(|e| RunError::Harness(e.to_string()))?;
+        let clauses: Vec<String> = clauses.into_iter().map(|clause| clause.id).collect();
+        let tags = self
+            .scenarios
+            .iter()
+            .flat_map(|loaded| &loaded.scenario.tags);
+        let tags: Vec<String> = tags.cloned().collect();
+        let known = Known {
+            tests,
+            tags: &tags,
+            clauses: &clauses,
+        };
+        filter.check(text, &known).map_err(RunError::Usage)
     }
 
     /// The command of the party on `side` of a test.
@@ -206,6 +234,7 @@ pub fn run(
         iut: identities.0,
         peer: identities.1,
         pics: plan.pics.name.clone(),
+        roles: plan.pics.roles.clone(),
         filter: plan.filter.clone(),
         tests: tests
             .iter()

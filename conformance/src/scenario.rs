@@ -268,6 +268,12 @@ pub fn load(path: &Path) -> Result<Vec<Loaded>, ScenarioError> {
             }
         }
         files.sort();
+        if files.is_empty() {
+            return Err(ScenarioError::File {
+                file: path.display().to_string(),
+                message: "the folder holds no scenario, that is no file named *.yaml".into(),
+            });
+        }
     } else {
         files.push(path.to_owned());
     }

@@ -94,15 +94,8 @@ fn damaged_evidence_passes_nothing() {
 #[test]
 fn every_monitored_clause_is_in_the_specification() {
     let clauses = metaroce_spec::clauses().unwrap();
-    let known: std::collections::BTreeSet<String> = clauses
-        .iter()
-        .map(|clause| {
-            serde_json::to_value(clause).unwrap()["id"]
-                .as_str()
-                .unwrap()
-                .to_owned()
-        })
-        .collect();
+    let known: std::collections::BTreeSet<String> =
+        clauses.into_iter().map(|clause| clause.id).collect();
     let mut seen = std::collections::BTreeSet::new();
     for entry in monitors::catalogue() {
         assert!(known.contains(entry.clause), "{}", entry.clause);
@@ -123,4 +116,32 @@ fn the_lock_file_is_what_the_sources_give() {
         stored == fresh,
         "spec/clauses.lock is stale: write it with `metaroce clauses --lock`"
     );
+}
+
+#[test]
+fn clauses_for_a_role_that_is_not_claimed_are_not_applicable() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut plan = plan(Some("id(write-lossless*)"));
+    plan.pics.roles = vec![metaroce_conformance::pics::Role::Acceptor];
+    // A party of its own on each side, as with an adapter.
+    plan.mutant = Some("null".into());
+    let result = run(&plan, folder.path(), &mut |_, _, _| {}).unwrap();
+    let tests: Vec<_> = result
+        .tests
+        .iter()
+        .map(|test| (test.id.as_str(), test.verdict))
+        .collect();
+    assert_eq!(
+        tests[0],
+        ("write-lossless.initiator", Verdict::NotApplicable)
+    );
+    for clause in result.clauses {
+        let excluded = clause.role == "initiator";
+        assert_eq!(
+            clause.verdict == Verdict::NotApplicable,
+            excluded,
+            "{}",
+            clause.id
+        );
+    }
 }

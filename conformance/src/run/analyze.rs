@@ -11,6 +11,7 @@ use metaroce_reports::{
 use super::{RUN, RunError, RunFile, SCHEMA};
 use crate::filter::{Filter, Subject};
 use crate::judge::judge;
+use crate::pics::Role;
 
 /// Versions of everything a result depends on.
 pub fn versions() -> Versions {
@@ -60,13 +61,7 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
             );
         }
         if let Some(filter) = &filter {
-            test.findings.retain(|finding| {
-                filter.selects(&Subject {
-                    id,
-                    tags,
-                    clause: &finding.clause,
-                })
-            });
+            select(&mut test, filter, tags);
         }
         tests.push(test);
     }
@@ -86,22 +81,26 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
     let mut clauses = Vec::new();
     let mut unmonitored = Vec::new();
     for clause in &all {
-        let shown = serde_json::to_value(clause).map_err(|e| RunError::Harness(e.to_string()))?;
-        let word = |key: &str| shown[key].as_str().unwrap_or_default().to_owned();
-        let id = word("id");
+        let id = clause.id.clone();
         if !wanted(&id) {
             continue;
         }
         if monitored.contains(id.as_str()) {
             clauses.push(ClauseInfo {
                 id,
-                level: word("level"),
-                role: word("role"),
-                excluded_by: None,
+                level: clause.level.to_string(),
+                role: clause.role.to_string(),
+                excluded_by: missing_role(clause.role, &run.roles),
             });
         } else {
-            let exception = shown["exception"].as_str().map(str::to_owned);
-            let reason = exception.unwrap_or_else(|| "no monitor yet".into());
+            let reserve = crate::monitors::RESERVE
+                .iter()
+                .find(|(clause, _)| *clause == id)
+                .map(|(_, why)| format!("has a monitor that no test exercises: {why}"));
+            let exception = clause.exception.clone();
+            let reason = exception
+                .or(reserve)
+                .unwrap_or_else(|| "no monitor yet".into());
             unmonitored.push(Unmonitored { clause: id, reason });
         }
     }
@@ -124,6 +123,36 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
     };
     RunResult::assemble(header, &clauses, tests, unmonitored)
         .map_err(|e| RunError::Harness(e.to_string()))
+}
+
+/// Keeps the findings on selected clauses. A test that met none of them, and met others, has no say: the clauses it was
+/// to meet stay without a verdict where no other test met them.
+fn select(test: &mut TestResult, filter: &Filter, tags: &[String]) {
+    let met = |test: &TestResult| test.findings.iter().any(|finding| finding.exercised > 0);
+    let met_any = met(test);
+    let id = test.id.clone();
+    test.findings.retain(|finding| {
+        filter.selects(&Subject {
+            id: &id,
+            tags,
+            clause: &finding.clause,
+        })
+    });
+    if test.conduct == Conduct::Sound && met_any && !met(test) {
+        test.conduct = Conduct::NotApplicable;
+        test.reason = Some("exercises no selected clause".into());
+        test.findings.clear();
+    }
+}
+
+/// The item of the PICS that excludes a clause for `role`, if one does.
+fn missing_role(role: metaroce_spec::Role, claimed: &[Role]) -> Option<String> {
+    let bound = match role {
+        metaroce_spec::Role::Initiator => Role::Initiator,
+        metaroce_spec::Role::Acceptor => Role::Acceptor,
+        _ => return None,
+    };
+    (!claimed.contains(&bound)).then(|| format!("roles: no {}", bound.name()))
 }
 
 fn bare(id: &str, conduct: Conduct, reason: String) -> TestResult {

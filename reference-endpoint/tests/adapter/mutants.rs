@@ -1,10 +1,6 @@
 //! Every mutant changes what a session does; none is ever active in a session that is not told to be one.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
-
-mod adapter_link;
-
-use adapter_link::{Link, Weather};
+use super::link::{Link, Weather};
 use metaroce_endpoint::mutants;
 use metaroce_wire::metaroce::Opcode;
 use serde_json::json;

@@ -1,16 +1,12 @@
 //! The adapter protocol: the schema describes what a session says and takes, and no line makes it fall over.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
-
-mod adapter_link;
-
-use adapter_link::{Link, Weather};
+use super::link::{Link, Weather};
 use metaroce_endpoint::adapter::{LONGEST_LINE, Session};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn schema(part: &str) -> jsonschema::Validator {
-    let text = include_str!("../schema/adapter.schema.json");
+    let text = include_str!("../../schema/adapter.schema.json");
     let mut schema: Value = serde_json::from_str(text).unwrap();
     let body = schema.as_object_mut().unwrap();
     body.remove("oneOf");

@@ -1,7 +1,5 @@
 //! Two sessions over a simulated link, driven by lines as a harness would.
 
-#![allow(dead_code, reason = "each test binary uses the part that it needs")]
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
