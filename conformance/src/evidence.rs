@@ -53,6 +53,9 @@ pub struct Declaration {
     pub events_sha256: String,
     /// What went wrong outside the wire, if anything.
     pub problem: Option<Problem>,
+    /// How the adapters at A and B ended, where they did not end well.
+    #[serde(default)]
+    pub ends: [Option<String>; 2],
     /// Which attempt this is: a test that the harness was too late for is made again, and its evidence replaced.
     pub attempt: u32,
 }

@@ -7,11 +7,25 @@ mod process;
 mod supervise;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use process::{AdapterProcess, Command};
 pub use supervise::supervise;
+
+/// Set once the program is to end.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Makes every call to an adapter end soon, with [`PartyError::Interrupted`], and every run with it.
+pub fn interrupt() {
+    INTERRUPTED.store(true, Ordering::SeqCst);
+}
+
+/// Whether [`interrupt`] was called.
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::SeqCst)
+}
 
 /// Version of the adapter protocol.
 pub const PROTOCOL: u32 = 1;
@@ -187,10 +201,13 @@ pub struct Hello {
     /// Protocol version that the adapter speaks.
     pub protocol: u32,
     /// Name of the implementation.
+    #[serde(deserialize_with = "shown")]
     pub name: String,
     /// Its version.
+    #[serde(deserialize_with = "shown")]
     pub version: String,
     /// Profile of the protocol that it implements.
+    #[serde(deserialize_with = "shown")]
     pub profile: String,
 }
 
@@ -198,21 +215,49 @@ pub struct Hello {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Capabilities {
     /// `initiator`, `acceptor`.
+    #[serde(deserialize_with = "words")]
     pub roles: Vec<String>,
     /// `send`, `write`.
+    #[serde(deserialize_with = "words")]
     pub operations: Vec<String>,
     /// Paths in each direction, at most.
     pub max_paths: u16,
     /// Streams, at most.
     pub max_streams: u16,
     /// Payload sizes it can agree to.
+    #[serde(deserialize_with = "few")]
     pub payload_sizes: Vec<u16>,
     /// Whether the first PSN can be chosen.
     #[serde(default)]
     pub initial_psn: bool,
     /// Names of its counters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "words")]
     pub counters: Vec<String>,
+}
+
+/// How many entries a list of capabilities may have.
+const MOST_ENTRIES: usize = 1024;
+
+/// A foreign text that will be shown: see [`printable`].
+fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    String::deserialize(from).map(|text| printable(&text))
+}
+
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    let all = Vec::deserialize(from)?;
+    if all.len() > MOST_ENTRIES {
+        let message = format!(
+            "a list of {} entries, {MOST_ENTRIES} are allowed",
+            all.len()
+        );
+        return Err(serde::de::Error::custom(message));
+    }
+    Ok(all)
+}
+
+fn words<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let all: Vec<String> = few(from)?;
+    Ok(all.iter().map(|word| printable(word)).collect())
 }
 
 /// Answer to `register`.
@@ -250,6 +295,7 @@ pub enum Report {
         /// Kind.
         kind: crate::evidence::WorkKind,
         /// As in `ibv_wc_status`.
+        #[serde(deserialize_with = "shown")]
         status: String,
         /// Bytes.
         byte_len: u32,
@@ -266,8 +312,10 @@ pub enum Report {
         /// Connection.
         conn: u32,
         /// As in `ibv_wc_status`.
+        #[serde(deserialize_with = "shown")]
         status: String,
         /// In words.
+        #[serde(deserialize_with = "shown")]
         message: String,
     },
 }
@@ -285,7 +333,7 @@ pub enum PartyError {
         /// Its message.
         message: String,
     },
-    /// It could not be started.
+    /// The harness could not start its supervisor, or not write a request.
     #[error("cannot start {command}: {message}")]
     Start {
         /// Command line.
@@ -294,15 +342,34 @@ pub enum PartyError {
         message: String,
     },
     /// It ended.
-    #[error("ended during {op}{status}{stderr}")]
+    #[error("ended during {op}, {status}{stderr}")]
     Ended {
         /// Operation that it was asked for.
         op: String,
-        /// Exit status in words, when known.
+        /// Exit status in words.
         status: String,
         /// The last of what it wrote to standard error.
         stderr: String,
     },
+    /// It runs on without listening or speaking.
+    #[error("closed its standard input or output during {op} and runs on{stderr}")]
+    Deaf {
+        /// Operation that it was asked for.
+        op: String,
+        /// The last of what it wrote to standard error.
+        stderr: String,
+    },
+    /// It did something wrong, and had words to say on standard error.
+    #[error("{error}{stderr}")]
+    Said {
+        /// What it did.
+        error: Box<PartyError>,
+        /// The last of what it wrote to standard error.
+        stderr: String,
+    },
+    /// Nothing is wrong with it: this program was told to end.
+    #[error("interrupted")]
+    Interrupted,
     /// It gave no answer in time.
     #[error("gave no answer to {op} within {seconds} s")]
     Silent {
@@ -312,7 +379,7 @@ pub enum PartyError {
         seconds: u64,
     },
     /// It answered something that is no answer.
-    #[error("answered {op} with {what}: {line}")]
+    #[error("answered {op} with {what}{}", after_colon(line))]
     Garbage {
         /// Operation.
         op: String,
@@ -321,6 +388,22 @@ pub enum PartyError {
         /// The first of what it wrote.
         line: String,
     },
+}
+
+impl PartyError {
+    /// The same with the last words of the party, if any.
+    pub(crate) fn saying(self, stderr: String) -> Self {
+        if stderr.is_empty() {
+            return self;
+        }
+        let error = Box::new(self);
+        Self::Said { error, stderr }
+    }
+
+    /// Whether it is the harness that is to blame, or nobody, and not the party.
+    pub fn is_ours(&self) -> bool {
+        matches!(self, Self::Start { .. } | Self::Interrupted)
+    }
 }
 
 /// Reads the answer to request `id` from one line.
@@ -345,8 +428,8 @@ pub fn read_answer(op: &str, id: u64, line: &str) -> Result<serde_json::Value, P
         what,
         line: printable(line),
     };
-    let answer: Answer =
-        serde_json::from_str(line).map_err(|e| garbage(format!("no valid answer ({e})")))?;
+    let answer: Answer = serde_json::from_str(line)
+        .map_err(|e| garbage(format!("no valid answer ({})", told(&e))))?;
     if answer.id != id {
         return Err(garbage(format!("the id {} instead of {id}", answer.id)));
     }
@@ -372,21 +455,43 @@ pub fn read_value<T: serde::de::DeserializeOwned>(
     let line = printable(&value.to_string());
     serde_json::from_value(value).map_err(|e| PartyError::Garbage {
         op: op.into(),
-        what: format!("a value of another form ({e})"),
+        what: format!("a value of another form ({})", told(&e)),
         line,
     })
+}
+
+fn after_colon(text: &str) -> String {
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": {text}")
+    }
+}
+
+/// What a parser says, which may quote the foreign text that it read.
+fn told(error: &serde_json::Error) -> String {
+    printable(&error.to_string())
 }
 
 /// The first of a foreign text, without anything that could act on a terminal.
 pub(crate) fn printable(text: &str) -> String {
     const MOST: usize = 200;
-    let mut out: String = text
-        .chars()
-        .take(MOST)
-        .flat_map(char::escape_debug)
-        .collect();
-    if text.chars().nth(MOST).is_some() {
-        out.push_str("...");
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => escaped(&text[..end]) + "...",
+        None => escaped(text),
+    }
+}
+
+/// A foreign text as one line that is safe to show.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        // Quotes and backslashes do no harm, and escaped twice nobody could read them.
+        if matches!(c, '"' | '\'' | '\\') {
+            out.push(c);
+        } else {
+            out.extend(c.escape_debug());
+        }
     }
     out
 }
@@ -432,6 +537,7 @@ mod tests {
             r#"{"id":1}"#,
             r#"{"id":1,"ok":{},"x":1}"#,
             "\u{1b}[2J",
+            "{\"id\":1,\"\\u001b[2J\":0}",
         ] {
             let error = read_answer("poll", 1, bad).unwrap_err();
             assert!(matches!(error, PartyError::Garbage { .. }), "{bad}");

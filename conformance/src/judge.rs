@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use metaroce_reports::{Conduct, Finding, TestResult, Verdict};
+use metaroce_reports::{AdapterExit, Conduct, Finding, TestResult, Verdict};
 use sha2::{Digest, Sha256};
 
 use crate::evidence::{CAPTURE, DECLARATION, Declaration, EVENTS, Event, SCHEMA, What};
@@ -199,7 +199,7 @@ impl<'t> Trial<'t> {
     }
 
     /// Why the test proves nothing, if so: taps that do not balance, or a stimulus that was not there.
-    fn void(&self) -> Option<String> {
+    fn void(&self, events: &[Event]) -> Option<String> {
         for side in Side::BOTH {
             let b = self.balance[side.index()];
             let held = self.declaration.held[side.index()];
@@ -230,12 +230,22 @@ impl<'t> Trial<'t> {
             .judged
             .iter()
             .find(|side| self.sent[side.index()] == 0);
-        silent.map(|side| format!("party {side} has sent nothing"))
+        silent.map(|side| {
+            let claims = events.iter().any(|event| {
+                event.side == *side && matches!(event.what, What::Established { .. })
+            });
+            let but = if claims {
+                ", although it reports a connection"
+            } else {
+                ""
+            };
+            format!("party {side} has sent nothing{but}")
+        })
     }
 
     fn result(self, events: &[Event]) -> TestResult {
         let declaration = self.declaration;
-        let void = self.void();
+        let void = self.void(events);
         let end = self.end;
         let finish = |(side, mut panel): (Side, Panel)| {
             panel.advance(end);
@@ -253,18 +263,24 @@ impl<'t> Trial<'t> {
             adapters: Vec::new(),
             findings,
         };
+        result.adapters = adapter_exits(declaration);
         if let Some(problem) = &declaration.problem {
-            let who = problem
-                .side
-                .map_or("the harness".to_owned(), |side| format!("party {side}"));
+            let who = problem.side.map_or("the harness".to_owned(), |side| {
+                format!("party {side} ({})", declaration.party(side).name)
+            });
             result.reason = Some(format!("{who}: {}", problem.message));
-            result.conduct = Conduct::Error;
-            if problem.side.is_some() {
-                // The party, not the harness, ended the test: nothing passes, what it broke stays broken.
-                result.conduct = Conduct::Inconclusive;
-                keep_failures(&mut result);
-            } else {
-                result.findings.clear();
+            match problem.side {
+                None => {
+                    result.conduct = Conduct::Error;
+                    result.findings.clear();
+                }
+                // Nobody is at fault: nothing passes, what was broken stays broken.
+                Some(side) if excused(side, events) => keep_failures(&mut result),
+                Some(side) if declaration.judged.contains(&side) => {
+                    result.conduct = Conduct::Failed;
+                }
+                // What the peer did is not charged to the judged party, nor is what that one did in such company.
+                Some(_) => result.conduct = Conduct::Inconclusive,
             }
             return result;
         }
@@ -279,6 +295,33 @@ impl<'t> Trial<'t> {
         }
         result
     }
+}
+
+/// How the adapters ended, where they did not end well.
+fn adapter_exits(declaration: &Declaration) -> Vec<AdapterExit> {
+    let exit = |side: Side| {
+        let reason = declaration.ends[side.index()].clone()?;
+        let role = if declaration.judged.contains(&side) {
+            metaroce_reports::Side::Iut
+        } else {
+            metaroce_reports::Side::Peer
+        };
+        Some(AdapterExit { side: role, reason })
+    };
+    Side::BOTH.into_iter().filter_map(exit).collect()
+}
+
+/// Whether the party on `side` may have refused what it was asked for: its connection was over, or its adapter met a limit
+/// that no claim speaks of, or a machine without sockets to give.
+fn excused(side: Side, events: &[Event]) -> bool {
+    let own = || events.iter().filter(|event| event.side == side);
+    let refused = own().find_map(|event| match &event.what {
+        What::Refused { code, .. } => Some(code.as_str()),
+        _ => None,
+    });
+    let Some(code) = refused else { return false };
+    let over = |event: &Event| matches!(event.what, What::Closed { .. } | What::Failed { .. });
+    ["io", "limit"].contains(&code) || own().any(over)
 }
 
 /// What the exchanges around the stimulus say against the test.

@@ -22,6 +22,8 @@ const MARGIN: u64 = 64;
 const SANITY_BYTES: u32 = 64;
 /// How long set-up, a sanity exchange or the close may take, ns.
 const STEP_LIMIT: u64 = 8_000_000_000;
+/// How long reports are still taken after a refusal, ns.
+const LAST_REPORTS: u64 = 20_000_000;
 /// How much memory is written in one request, bytes.
 const CHUNK: usize = 256 << 10;
 /// Bytes of the region that a tester writes to.
@@ -138,6 +140,8 @@ pub struct Program<'p> {
     bed: &'p mut dyn Testbed,
     record: Record,
     messages: Vec<Message>,
+    /// Side, whether a receive, and id of all work that was handed out.
+    posted: std::collections::HashSet<(usize, bool, u64)>,
     next_wr_id: u64,
     established: [bool; 2],
     closed: [bool; 2],
@@ -159,6 +163,7 @@ impl<'p> Program<'p> {
             bed,
             record: Record::default(),
             messages: Vec::new(),
+            posted: std::collections::HashSet::new(),
             next_wr_id: 1,
             established: [false; 2],
             closed: [false; 2],
@@ -183,6 +188,7 @@ impl<'p> Program<'p> {
                     message: message.clone(),
                 };
                 self.note(side, what);
+                self.listen();
             }
             self.record.problem = Some(Problem {
                 side: error.side,
@@ -190,6 +196,21 @@ impl<'p> Program<'p> {
             });
         }
         self.record
+    }
+
+    /// Takes what the parties report for a moment: a connection that is over is a reason to refuse.
+    fn listen(&mut self) {
+        let end = self.bed.now() + LAST_REPORTS;
+        while self.bed.now() < end {
+            let Ok(reports) = self.bed.poll(end) else {
+                return;
+            };
+            for (side, report) in reports {
+                if self.take(side, report).is_err() {
+                    return;
+                }
+            }
+        }
     }
 
     fn run_honest(&mut self) -> Result<(), BedError> {
@@ -201,6 +222,9 @@ impl<'p> Program<'p> {
         if !self.wait(STEP_LIMIT, |program| program.established == [true; 2])? {
             self.note_sanity("before", false, "no connection within 8 s");
             return Ok(());
+        }
+        if let Some(other) = self.other_size() {
+            self.note_sanity("before", false, &other);
         }
         self.sanity("before")?;
         self.post_work()?;
@@ -220,6 +244,26 @@ impl<'p> Program<'p> {
             self.wait(STEP_LIMIT, |program| program.closed == [true; 2])?;
         }
         Ok(())
+    }
+
+    /// What connection the parties report, if not the one that they were asked for.
+    fn other_size(&self) -> Option<String> {
+        let (asked_paths, asked_streams) = (self.scenario.paths, self.scenario.streams);
+        self.record
+            .events
+            .iter()
+            .find_map(|event| match event.what {
+                What::Established { paths, streams }
+                    if (paths, streams) != (asked_paths, asked_streams) =>
+                {
+                    let side = event.side;
+                    Some(format!(
+                        "party {side} reports a connection of {paths} paths and {streams} streams, \
+                     {asked_paths} and {asked_streams} were asked for"
+                    ))
+                }
+                _ => None,
+            })
     }
 
     fn run_scripted(&mut self) -> Result<(), BedError> {
@@ -568,7 +612,7 @@ impl<'p> Program<'p> {
         loop {
             let reports = self.bed.poll(end)?;
             for (side, report) in reports {
-                self.take(side, report);
+                self.take(side, report)?;
             }
             if until(self) {
                 return Ok(true);
@@ -579,7 +623,7 @@ impl<'p> Program<'p> {
         }
     }
 
-    fn take(&mut self, side: Side, report: Report) {
+    fn take(&mut self, side: Side, report: Report) -> Result<(), BedError> {
         let what = match report {
             Report::Established { paths, streams, .. } => {
                 self.established[side.index()] = true;
@@ -593,6 +637,14 @@ impl<'p> Program<'p> {
                 byte_len,
                 ..
             } => {
+                if !self.was_posted(side, kind, wr_id) {
+                    let error = PartyError::Garbage {
+                        op: "poll".into(),
+                        what: format!("the completion of work {wr_id}, which it was never given"),
+                        line: String::new(),
+                    };
+                    return Err(BedError::party(side, error));
+                }
                 let receive = kind == WorkKind::Recv;
                 let message = self.messages.iter_mut().find(|message| {
                     if receive {
@@ -624,6 +676,12 @@ impl<'p> Program<'p> {
             }
         };
         self.note(side, what);
+        Ok(())
+    }
+
+    fn was_posted(&self, side: Side, kind: WorkKind, wr_id: u64) -> bool {
+        self.posted
+            .contains(&(side.index(), kind == WorkKind::Recv, wr_id))
     }
 
     fn call_ok(&mut self, side: Side, request: &Request) -> Result<(), BedError> {
@@ -631,6 +689,10 @@ impl<'p> Program<'p> {
     }
 
     fn note(&mut self, side: Side, what: What) {
+        if let What::Posted { wr_id, kind, .. } = what {
+            let work = (side.index(), kind == WorkKind::Recv, wr_id);
+            self.posted.insert(work);
+        }
         let t_ns = self.bed.now();
         self.record.events.push(Event { t_ns, side, what });
     }

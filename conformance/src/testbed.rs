@@ -56,6 +56,8 @@ pub struct LinkEnd {
     pub held: [u64; 2],
     /// Largest lateness of the harness, ns.
     pub jitter_ns: u64,
+    /// How the adapter on each side ended, where it did not end well.
+    pub ends: [Option<String>; 2],
 }
 
 /// Two parties and the link between them.

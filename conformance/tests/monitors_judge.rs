@@ -202,8 +202,14 @@ fn a_party_that_failed_passes_nothing_and_the_harness_is_an_error() {
     let evidence = Evidence::new("write-lossless");
     evidence.declare(|declaration| declaration.problem = Some(problem(Some(Side::B))));
     let result = evidence.judge();
-    assert_void(&result, "party b: it ended");
-    assert_eq!(passes(&result), 0);
+    assert_eq!(result.conduct, Conduct::Failed);
+    assert!(result.reason.unwrap().contains("it ended"));
+    // The same of a party that is not judged says nothing of the one that is.
+    evidence.declare(|declaration| {
+        declaration.problem = Some(problem(Some(Side::B)));
+        declaration.judged = vec![Side::A];
+    });
+    assert_void(&evidence.judge(), "it ended");
     evidence.declare(|declaration| declaration.problem = Some(problem(None)));
     let result = evidence.judge();
     assert_eq!((result.conduct, passes(&result)), (Conduct::Error, 0));

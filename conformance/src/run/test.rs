@@ -8,7 +8,9 @@ use crate::evidence::{
     CAPTURE, DECLARATION, Declaration, EVENTS, Event, Party, Problem, SCHEMA, Timing,
 };
 use crate::inject::Injector;
-use crate::iut::{AdapterProcess, Command, Hello, PROTOCOL, Request, read_value};
+use crate::iut::{
+    AdapterProcess, Command, Hello, PROTOCOL, PartyError, Request, interrupted, read_value,
+};
 use crate::judge::file_sha256;
 use crate::link::relay::{RelayAddresses, RelaySetup};
 use crate::program::{Identity, Place, Program, Record};
@@ -51,16 +53,26 @@ pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
             return Ok(reference());
         };
         let fail = |what: String| RunError::Usage(format!("adapter {line:?}: {what}"));
-        let mut process = AdapterProcess::start(&Command::Shell(line.clone()))
-            .map_err(|e| fail(e.to_string()))?;
+        let broken = |error: PartyError| match error {
+            PartyError::Interrupted => {
+                RunError::Harness("interrupted before the first test".into())
+            }
+            error if error.is_ours() => RunError::Harness(error.to_string()),
+            error => fail(error.to_string()),
+        };
+        let mut process = AdapterProcess::start(&Command::Shell(line.clone())).map_err(broken)?;
         let hello = process
             .call(&Request::Hello { protocol: PROTOCOL })
-            .map_err(|e| fail(e.to_string()))?;
-        let hello: Hello = read_value("hello", hello).map_err(|e| fail(e.to_string()))?;
-        let said = process
-            .call(&Request::Capabilities {})
-            .map_err(|e| fail(e.to_string()))?;
-        let said = read_value("capabilities", said).map_err(|e| fail(e.to_string()))?;
+            .map_err(broken)?;
+        let hello: Hello = read_value("hello", hello).map_err(broken)?;
+        if hello.protocol != PROTOCOL {
+            return Err(fail(format!(
+                "speaks version {} of the adapter protocol, {PROTOCOL} is needed",
+                hello.protocol
+            )));
+        }
+        let said = process.call(&Request::Capabilities {}).map_err(broken)?;
+        let said = read_value("capabilities", said).map_err(broken)?;
         let contradictions = if claims {
             plan.pics.contradictions(&said)
         } else {
@@ -100,7 +112,7 @@ pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), Ru
     Ok(())
 }
 
-/// Makes a test once; returns the largest lateness of the harness during it, ns.
+/// Makes a test once; returns the largest lateness of the harness during it, ns, as far as it matters.
 fn attempt_test(plan: &Plan, test: &Test, folder: &Path, attempt: u32) -> Result<u64, RunError> {
     let harness = |e: &dyn std::fmt::Display| RunError::Harness(format!("test {}: {e}", test.id));
     std::fs::create_dir_all(folder).map_err(|e| harness(&e))?;
@@ -121,8 +133,18 @@ fn attempt_test(plan: &Plan, test: &Test, folder: &Path, attempt: u32) -> Result
             rules: Vec::new(),
             held: [0; 2],
             jitter_ns: 0,
+            ends: [None, None],
         }
     });
+    if interrupted() {
+        // A test cut short is no evidence of anything.
+        std::fs::remove_dir_all(folder).map_err(|e| harness(&e))?;
+        return Err(RunError::Harness(format!(
+            "interrupted in test {}: the run in {} is unfinished and gives no verdict",
+            test.id,
+            folder.parent().unwrap_or(folder).display()
+        )));
+    }
     record.events.sort_by_key(|event| event.t_ns);
     write(
         &folder.join(EVENTS),
@@ -156,11 +178,14 @@ fn attempt_test(plan: &Plan, test: &Test, folder: &Path, attempt: u32) -> Result
         capture_sha256: file_sha256(&capture).map_err(|e| harness(&e))?,
         events_sha256: file_sha256(&folder.join(EVENTS)).map_err(|e| harness(&e))?,
         problem: record.problem.clone(),
+        ends: end.ends.clone(),
         attempt,
     };
     let text = serde_json::to_string_pretty(&declaration).map_err(|e| harness(&e))?;
     write(&folder.join(DECLARATION), text.as_bytes())?;
-    Ok(end.jitter_ns)
+    // An adapter that failed failed whatever the time.
+    let failed = record.problem.is_some_and(|problem| problem.side.is_some());
+    Ok(if failed { 0 } else { end.jitter_ns })
 }
 
 type Outcome = ([Place; 2], (Record, Result<LinkEnd, BedError>));
@@ -250,27 +275,8 @@ fn relay(
         }
         match AdapterProcess::start(&plan.command(test, side)) {
             Ok(process) => processes[side.index()] = Some(process),
-            Err(error) => {
-                let problem = Problem {
-                    side: Some(side),
-                    message: error.to_string(),
-                };
-                let record = Record {
-                    problem: Some(problem),
-                    ..Record::default()
-                };
-                return Ok((
-                    places,
-                    (
-                        record,
-                        Ok(LinkEnd {
-                            rules: Vec::new(),
-                            held: [0; 2],
-                            jitter_ns: 0,
-                        }),
-                    ),
-                ));
-            }
+            // What is started is the supervisor: the adapter has no part in it.
+            Err(error) => return Err(harness(&error)),
         }
     }
     let setup = RelaySetup {

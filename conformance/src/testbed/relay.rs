@@ -16,6 +16,8 @@ use crate::trace::Side;
 
 /// How long one party is waited for before the other has its turn.
 const SLICE: Duration = Duration::from_millis(2);
+/// How many events a party may report in one test: far more than any scenario gives rise to.
+const MOST_EVENTS: usize = 1 << 17;
 
 /// Two parties and a relay.
 pub struct RelayBed {
@@ -24,6 +26,7 @@ pub struct RelayBed {
     processes: [Option<AdapterProcess>; 2],
     tester: Option<TesterHost>,
     next: Side,
+    events: [usize; 2],
 }
 
 impl RelayBed {
@@ -43,6 +46,7 @@ impl RelayBed {
             processes,
             tester: None,
             next: Side::A,
+            events: [0; 2],
         })
     }
 }
@@ -54,7 +58,10 @@ impl Testbed for RelayBed {
 
     fn call(&mut self, side: Side, request: &Request) -> Result<Value, BedError> {
         match &mut self.processes[side.index()] {
-            Some(process) => process.call(request).map_err(|e| BedError::party(side, e)),
+            Some(process) => process.call(request).map_err(|error| BedError {
+                side: (!error.is_ours()).then_some(side),
+                error,
+            }),
             None => Err(BedError::harness(format!(
                 "the scripted peer was asked for {}",
                 request.op()
@@ -86,6 +93,16 @@ impl Testbed for RelayBed {
         let value = self.call(side, &Request::Poll { timeout_ms })?;
         let events: Events =
             read_value("poll", value).map_err(|e: PartyError| BedError::party(side, e))?;
+        let count = &mut self.events[side.index()];
+        *count += events.events.len();
+        if *count > MOST_EVENTS {
+            let error = PartyError::Garbage {
+                op: "poll".into(),
+                what: format!("more than {MOST_EVENTS} events in one test"),
+                line: String::new(),
+            };
+            return Err(BedError::party(side, error));
+        }
         Ok(events
             .events
             .into_iter()
@@ -104,14 +121,18 @@ impl Testbed for RelayBed {
     }
 
     fn finish(self: Box<Self>) -> Result<LinkEnd, BedError> {
-        for process in self.processes.into_iter().flatten() {
-            process.finish();
+        // Both are asked before one is waited for.
+        let mut processes = self.processes;
+        for process in processes.iter_mut().flatten() {
+            process.close_input();
         }
+        let ends = processes.map(|process| process.and_then(AdapterProcess::finish));
         let report = self.relay.finish().map_err(BedError::harness)?;
         Ok(LinkEnd {
             rules: report.rules,
             held: report.held,
             jitter_ns: report.jitter_ns,
+            ends,
         })
     }
 }

@@ -202,6 +202,7 @@ impl Testbed for SimBed {
             rules: self.link.injector().counts(),
             held: self.link.held(),
             jitter_ns: 0,
+            ends: [None, None],
         })
     }
 }
