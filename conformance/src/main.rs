@@ -24,7 +24,7 @@ const EXAMPLES: &str = "Examples:
   metaroce explain REL-031                  show a clause and what judges it
 
 Exit codes: 0 all selected clauses pass, 1 a clause failed, 2 usage or input error, 3 nothing failed but something is
-inconclusive, 4 harness error.";
+inconclusive, 4 harness error, or the run was interrupted.";
 
 #[derive(Subcommand)]
 enum Cmd {
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
         asked => asked,
     };
     let code = perform(Cli::parse_from(asked).command).unwrap_or_else(|error| {
-        eprintln!("error: {error}");
+        let _unread = writeln!(std::io::stderr(), "error: {error}");
         match error {
             RunError::Usage(_) => exit::USAGE,
             RunError::Harness(_) => exit::HARNESS,
@@ -223,6 +223,7 @@ fn run_tests(args: &RunArgs) -> Result<u8, RunError> {
     if args.list {
         return out(&cli::list(&plan.tests()?, args.format == Format::Json)?).map(|()| exit::PASS);
     }
+    watch_signals()?;
     let bar = progress_bar();
     let result = run::run(&plan, &args.out, &mut |n, of, id| match &bar {
         Some(bar) => {
@@ -230,7 +231,8 @@ fn run_tests(args: &RunArgs) -> Result<u8, RunError> {
             bar.set_position(n as u64);
             bar.set_message(id.to_owned());
         }
-        None => eprintln!("[{}/{of}] {id}", n + 1),
+        // Nobody may be left to read it, which is no reason to stop.
+        None => drop(writeln!(std::io::stderr(), "[{}/{of}] {id}", n + 1)),
     });
     if let Some(bar) = bar {
         bar.finish_and_clear();
@@ -249,8 +251,46 @@ fn run_tests(args: &RunArgs) -> Result<u8, RunError> {
             .map_err(|e| RunError::Harness(format!("{}: {e}", path.display())))?;
     }
     show(&result, args.format)?;
-    eprintln!("evidence: {}", absolute(&args.out).display());
+    let _unread = writeln!(
+        std::io::stderr(),
+        "evidence: {}",
+        absolute(&args.out).display()
+    );
     Ok(exit::exit_code(&result))
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP end the run in order: no process and no half of a test is left. The second of
+/// them ends the program at once; its adapters end with it.
+fn watch_signals() -> Result<(), RunError> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |e: std::io::Error| RunError::Harness(format!("signals: {e}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(failed)?;
+    let (mut interrupt, mut terminate, mut hang_up) = {
+        let _entered = runtime.enter();
+        let listen = |kind| signal(kind).map_err(failed);
+        (
+            listen(SignalKind::interrupt())?,
+            listen(SignalKind::terminate())?,
+            listen(SignalKind::hangup())?,
+        )
+    };
+    let watch = async move {
+        for _ in 0..2 {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+            metaroce_conformance::iut::interrupt();
+        }
+        std::process::exit(i32::from(exit::HARNESS))
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    let spawned = thread.spawn(move || runtime.block_on(watch));
+    spawned.map(drop).map_err(failed)
 }
 
 fn absolute(path: &Path) -> PathBuf {
