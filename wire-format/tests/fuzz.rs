@@ -1,6 +1,8 @@
 //! The body of the fuzz target, run over the golden packets, thousands of changed ones, and bytes at random. The same
 //! bytes every time: what libFuzzer finds beyond them becomes a vector.
 
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 #[path = "../fuzz/src/body.rs"]
 mod body;
 

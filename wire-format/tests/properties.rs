@@ -41,12 +41,10 @@ fn short_payload() -> impl Strategy<Value = Vec<u8>> {
 
 fn pseudo() -> impl Strategy<Value = PseudoHeader> {
     let address = proptest::array::uniform16(proptest::num::u8::ANY);
-    (address.clone(), address, proptest::num::u16::ANY).prop_map(|(src, dst, dst_port)| {
-        PseudoHeader {
-            src: src.into(),
-            dst: dst.into(),
-            dst_port,
-        }
+    (address, address, proptest::num::u16::ANY).prop_map(|(src, dst, dst_port)| PseudoHeader {
+        src: src.into(),
+        dst: dst.into(),
+        dst_port,
     })
 }
 

@@ -1,5 +1,7 @@
 //! The golden packets in `vectors/`, read and written by this crate, and their files checked for form and number.
 
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 #[path = "vectors/files.rs"]
 mod files;
 

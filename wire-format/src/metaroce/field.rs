@@ -1,11 +1,11 @@
 //! Fields of fixed width, and the macro that makes a header of them.
 
-use nom::IResult;
-use nom::bytes::complete::take;
-use nom::number::complete::{be_u8, be_u16, be_u24, be_u32, be_u64};
+use core::convert::identity;
 
-use crate::EmitError;
+use nom::bytes::complete::take;
+
 use crate::serial::{Msn, Psn, Rqsn};
+use crate::{EmitError, Error};
 
 /// An unsigned number of 24 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
@@ -39,19 +39,45 @@ pub type Visitor<'f> = dyn FnMut(&'static str, &'static str, Value<'_>) + 'f;
 pub(crate) trait Field: Sized {
     /// Bytes on the wire.
     const LEN: usize;
-    fn take(input: &[u8]) -> IResult<&[u8], Self>;
+    /// Reads the field. `bytes` are exactly its own: a header is split off as a whole before its fields are read, so
+    /// that one check of the length serves all of them.
+    fn load(bytes: &[u8]) -> Self;
     fn put(&self, out: &mut Writer<'_>);
     fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>);
     /// What a reserved field holds that it should not: the number, or the first byte that is not zero. 0 is right.
     fn excess(&self) -> u64;
 }
 
+/// The first `N` bytes of `input`, which starts `offset` bytes into the UDP payload, and the rest.
+#[inline]
+pub(crate) fn split<'a, const N: usize>(
+    input: &'a [u8],
+    layer: &'static str,
+    offset: usize,
+) -> Result<(&'a [u8; N], &'a [u8]), Error> {
+    let parsed: nom::IResult<&[u8], &[u8]> = take(N)(input);
+    // As an array, the compiler knows how long it is and drops the checks at the single fields.
+    let head = parsed
+        .ok()
+        .and_then(|(rest, head)| Some((head.first_chunk()?, rest)));
+    head.ok_or(Error::Short {
+        layer,
+        offset,
+        needed: N,
+        available: input.len(),
+    })
+}
+
 macro_rules! number_field {
-    ($type:ty, $len:expr, $parser:ident, $from:expr, $to:expr) => {
+    ($type:ty, $len:literal, $raw:ty, $from:expr, $to:expr) => {
         impl Field for $type {
             const LEN: usize = $len;
-            fn take(input: &[u8]) -> IResult<&[u8], Self> {
-                $parser(input).map(|(rest, raw)| (rest, $from(raw)))
+            #[inline]
+            fn load(bytes: &[u8]) -> Self {
+                let mut wide = [0; 8];
+                wide[8 - $len..].copy_from_slice(bytes);
+                // The width is that of the field: the cast drops nothing.
+                $from(u64::from_be_bytes(wide) as $raw)
             }
             fn put(&self, out: &mut Writer<'_>) {
                 let wide = u64::from($to(*self)).to_be_bytes();
@@ -67,46 +93,22 @@ macro_rules! number_field {
     };
 }
 
-number_field!(
-    u8,
-    1,
-    be_u8,
-    core::convert::identity,
-    core::convert::identity
-);
-number_field!(
-    u16,
-    2,
-    be_u16,
-    core::convert::identity,
-    core::convert::identity
-);
-number_field!(U24, 3, be_u24, U24::new, U24::value);
-number_field!(
-    u32,
-    4,
-    be_u32,
-    core::convert::identity,
-    core::convert::identity
-);
-number_field!(
-    u64,
-    8,
-    be_u64,
-    core::convert::identity,
-    core::convert::identity
-);
-number_field!(Psn, 4, be_u32, Psn::new, Psn::value);
-number_field!(Msn, 3, be_u24, Msn::new, Msn::value);
-number_field!(Rqsn, 2, be_u16, Rqsn::new, Rqsn::value);
+number_field!(u8, 1, u8, identity, identity);
+number_field!(u16, 2, u16, identity, identity);
+number_field!(U24, 3, u32, U24::new, U24::value);
+number_field!(u32, 4, u32, identity, identity);
+number_field!(u64, 8, u64, identity, identity);
+number_field!(Psn, 4, u32, Psn::new, Psn::value);
+number_field!(Msn, 3, u32, Msn::new, Msn::value);
+number_field!(Rqsn, 2, u16, Rqsn::new, Rqsn::value);
 
 impl<const N: usize> Field for [u8; N] {
     const LEN: usize = N;
-    fn take(input: &[u8]) -> IResult<&[u8], Self> {
-        let (rest, bytes) = take(N)(input)?;
+    #[inline]
+    fn load(bytes: &[u8]) -> Self {
         let mut out = [0; N];
         out.copy_from_slice(bytes);
-        Ok((rest, out))
+        out
     }
     fn put(&self, out: &mut Writer<'_>) {
         out.put(self);
@@ -177,18 +179,22 @@ macro_rules! header {
             ///
             /// # Errors
             /// [`Error::Short`](crate::Error::Short) when `input` is shorter than the header.
+            #[inline]
             pub fn read(input: &[u8], offset: usize) -> Result<(Self, &[u8]), $crate::Error> {
-                let parsed = (|| -> nom::IResult<&[u8], Self> {
-                    let rest = input;
-                    $( let (rest, $field) = <$type as $crate::metaroce::field::Field>::take(rest)?; )+
-                    Ok((rest, Self { $($field),+ }))
-                })();
-                parsed.map(|(rest, header)| (header, rest)).map_err(|_| $crate::Error::Short {
-                    layer: $layer,
-                    offset,
-                    needed: Self::LEN,
-                    available: input.len(),
-                })
+                let (head, rest) = $crate::metaroce::field::split::<{ Self::LEN }>(input, $layer, offset)?;
+                Ok((Self::load_all(head), rest))
+            }
+
+            #[inline]
+            fn load_all(bytes: &[u8]) -> Self {
+                let mut at = 0;
+                $(
+                    let end = at + <$type as $crate::metaroce::field::Field>::LEN;
+                    let $field = <$type as $crate::metaroce::field::Field>::load(&bytes[at..end]);
+                    at = end;
+                )+
+                debug_assert_eq!(at, Self::LEN);
+                Self { $($field),+ }
             }
 
             pub(crate) fn put(&self, out: &mut $crate::metaroce::field::Writer<'_>) {

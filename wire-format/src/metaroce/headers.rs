@@ -1,6 +1,6 @@
 //! The headers that packets are made of.
 
-use super::field::{Field, U24, Value, Visitor, Writer, header};
+use super::field::{Field, U24, Value, Visitor, Writer, header, split};
 use crate::Error;
 use crate::metaroce::Opcode;
 use crate::serial::{Msn, Psn, Rqsn};
@@ -70,8 +70,9 @@ macro_rules! flag_field {
     ($type:ty) => {
         impl Field for $type {
             const LEN: usize = 1;
-            fn take(input: &[u8]) -> nom::IResult<&[u8], Self> {
-                <u8 as Field>::take(input).map(|(rest, raw)| (rest, Self(raw)))
+            #[inline]
+            fn load(bytes: &[u8]) -> Self {
+                Self(u8::load(bytes))
             }
             fn put(&self, out: &mut Writer<'_>) {
                 out.put(&[self.0]);
@@ -138,39 +139,22 @@ impl Cbh {
     ///
     /// # Errors
     /// [`Error::Short`] below 16 bytes.
+    #[inline]
     pub fn read(input: &[u8]) -> Result<(Self, &[u8]), Error> {
-        let short = Error::Short {
-            layer: Self::LAYER,
-            offset: 0,
-            needed: Self::LEN,
-            available: input.len(),
-        };
-        let (rest, cbh) = Self::take(input).map_err(|_| short)?;
-        Ok((cbh, rest))
-    }
-
-    fn take(input: &[u8]) -> nom::IResult<&[u8], Self> {
-        let (rest, first) = <u8 as Field>::take(input)?;
-        let (rest, opcode) = <u8 as Field>::take(rest)?;
-        let (rest, flags) = <u8 as Field>::take(rest)?;
-        let (rest, path) = <u8 as Field>::take(rest)?;
-        let (rest, fifth) = <u8 as Field>::take(rest)?;
-        let (rest, dcid) = U24::take(rest)?;
-        let (rest, psn) = Psn::take(rest)?;
-        let (rest, timestamp) = <u32 as Field>::take(rest)?;
+        let (head, rest) = split::<{ Self::LEN }>(input, Self::LAYER, 0)?;
         let cbh = Self {
-            version: first >> 4,
-            epoch: first & 0x0f,
-            opcode: Opcode(opcode),
-            flags: Flags(flags),
-            path,
-            pad: fifth >> 6,
-            rsvd: fifth & 0x3f,
-            dcid,
-            psn,
-            timestamp,
+            version: head[0] >> 4,
+            epoch: head[0] & 0x0f,
+            opcode: Opcode(head[1]),
+            flags: Flags(head[2]),
+            path: head[3],
+            pad: head[4] >> 6,
+            rsvd: head[4] & 0x3f,
+            dcid: U24::load(&head[5..8]),
+            psn: Psn::load(&head[8..12]),
+            timestamp: u32::load(&head[12..16]),
         };
-        Ok((rest, cbh))
+        Ok((cbh, rest))
     }
 
     pub(crate) fn put(&self, out: &mut Writer<'_>) {
@@ -305,10 +289,8 @@ header! {
 /// Parameters stand inside OPEN, ACCEPT and CONFIRM; there the field's name serves as the header's.
 impl Field for Params {
     const LEN: usize = Self::LEN;
-    fn take(input: &[u8]) -> nom::IResult<&[u8], Self> {
-        Self::read(input, 0)
-            .map(|(params, rest)| (rest, params))
-            .map_err(|_| nom::Err::Error(nom::error::Error::new(input, nom::error::ErrorKind::Eof)))
+    fn load(bytes: &[u8]) -> Self {
+        Self::load_all(bytes)
     }
     fn put(&self, out: &mut Writer<'_>) {
         self.put(out);

@@ -49,8 +49,7 @@ pub fn parse<'a>(udp_payload: &'a [u8], pseudo: &PseudoHeader) -> Result<Packet<
 pub fn parse_unsealed(udp_payload: &[u8]) -> Result<Packet<'_>, Error> {
     let (cbh, bytes) = split(udp_payload)?;
     check_base(&cbh)?;
-    let body = Body::read(bytes, &cbh)?;
-    body.check(&cbh)?;
+    let body = Body::read_checked(bytes, &cbh)?;
     check_padding(bytes, &cbh)?;
     Ok(Packet { cbh, body })
 }
@@ -146,6 +145,7 @@ impl Packet<'_> {
     }
 }
 
+#[inline]
 fn split(udp_payload: &[u8]) -> Result<(Cbh, &[u8]), Error> {
     let (cbh, rest) = Cbh::read(udp_payload)?;
     let short = Error::Short {
@@ -162,6 +162,7 @@ fn split(udp_payload: &[u8]) -> Result<(Cbh, &[u8]), Error> {
     Ok((cbh, body))
 }
 
+#[inline]
 fn check_base(cbh: &Cbh) -> Result<(), Error> {
     let version_ok = cbh.version == VERSION || cbh.opcode.is_version_independent();
     rule(
@@ -189,6 +190,7 @@ fn check_base(cbh: &Cbh) -> Result<(), Error> {
 }
 
 /// The bytes that fill the last word are zero. Packets without payload have none: their pad count is 0.
+#[inline]
 fn check_padding(bytes: &[u8], cbh: &Cbh) -> Result<(), Error> {
     let start = bytes.len().saturating_sub(usize::from(cbh.pad));
     let found = bytes
@@ -206,6 +208,7 @@ fn check_padding(bytes: &[u8], cbh: &Cbh) -> Result<(), Error> {
 }
 
 /// The payload of a data packet: what is left of `rest` without the padding.
+#[inline]
 pub(super) fn payload_of<'a>(rest: &'a [u8], cbh: &Cbh, offset: usize) -> Result<&'a [u8], Error> {
     let pad = usize::from(cbh.pad);
     let short = Error::Short {
@@ -221,6 +224,7 @@ pub(super) fn payload_of<'a>(rest: &'a [u8], cbh: &Cbh, offset: usize) -> Result
 }
 
 /// The rules of the message header that one packet can be checked for on its own.
+#[inline]
 pub(super) fn check_message(cbh: &Cbh, msgh: &Msgh, payload: &[u8]) -> Result<(), Error> {
     let aligned = (payload.len() + usize::from(cbh.pad)).is_multiple_of(4);
     rule(

@@ -2,7 +2,7 @@
 
 use super::{PacketBody, ack, end, rule};
 use crate::Error;
-use crate::metaroce::field::{Field, Value, Visitor, Writer};
+use crate::metaroce::field::{Field, Value, Visitor, Writer, split};
 use crate::metaroce::headers::{AckHeader, Cbh};
 use crate::serial::Psn;
 
@@ -60,8 +60,8 @@ impl Sack {
 
 impl Field for Sack {
     const LEN: usize = 32;
-    fn take(input: &[u8]) -> nom::IResult<&[u8], Self> {
-        <[u8; 32]>::take(input).map(|(rest, raw)| (rest, Self(raw)))
+    fn load(bytes: &[u8]) -> Self {
+        Self(Field::load(bytes))
     }
     fn put(&self, out: &mut Writer<'_>) {
         out.put(&self.0);
@@ -87,13 +87,8 @@ impl<'a> PacketBody<'a> for AckSack {
     fn read_body(input: &'a [u8], _: &Cbh) -> Result<Self, Error> {
         let (header, rest) = AckHeader::read(input, Cbh::LEN)?;
         let at = Cbh::LEN + AckHeader::LEN;
-        let short = Error::Short {
-            layer: "ACK_SACK",
-            offset: at,
-            needed: Sack::LEN,
-            available: rest.len(),
-        };
-        let (rest, sack) = Sack::take(rest).map_err(|_| short)?;
+        let (bits, rest) = split::<{ Sack::LEN }>(rest, "ACK_SACK", at)?;
+        let sack = Sack::load(bits);
         end(rest, "ACK_SACK", at + Sack::LEN)?;
         Ok(Self { header, sack })
     }

@@ -52,8 +52,8 @@ macro_rules! code_field {
     ($type:ty) => {
         impl Field for $type {
             const LEN: usize = 1;
-            fn take(input: &[u8]) -> nom::IResult<&[u8], Self> {
-                <u8 as Field>::take(input).map(|(rest, raw)| (rest, Self(raw)))
+            fn load(bytes: &[u8]) -> Self {
+                Self(u8::load(bytes))
             }
             fn put(&self, out: &mut Writer<'_>) {
                 out.put(&[self.0]);

@@ -21,11 +21,13 @@ impl Send<'_> {
 }
 
 impl<'a> PacketBody<'a> for Send<'a> {
+    #[inline]
     fn read_body(input: &'a [u8], cbh: &Cbh) -> Result<Self, Error> {
         let (msgh, rest) = Msgh::read(input, Cbh::LEN)?;
         let payload = payload_of(rest, cbh, Cbh::LEN + Self::HEADERS)?;
         Ok(Self { msgh, payload })
     }
+    #[inline]
     fn check(&self, cbh: &Cbh) -> Result<(), Error> {
         check_message(cbh, &self.msgh, self.payload)
     }

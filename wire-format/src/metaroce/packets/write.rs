@@ -23,6 +23,7 @@ impl Write<'_> {
 }
 
 impl<'a> PacketBody<'a> for Write<'a> {
+    #[inline]
     fn read_body(input: &'a [u8], cbh: &Cbh) -> Result<Self, Error> {
         let (msgh, rest) = Msgh::read(input, Cbh::LEN)?;
         let (tagh, rest) = Tagh::read(rest, Cbh::LEN + Msgh::LEN)?;
@@ -33,6 +34,7 @@ impl<'a> PacketBody<'a> for Write<'a> {
             payload,
         })
     }
+    #[inline]
     fn check(&self, cbh: &Cbh) -> Result<(), Error> {
         check_message(cbh, &self.msgh, self.payload)?;
         let rqsn = u64::from(self.msgh.rqsn.value());
