@@ -239,7 +239,7 @@ pub struct Capabilities {
 const MOST_ENTRIES: usize = 1024;
 
 /// A foreign text that will be shown: see [`printable`].
-fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+pub(crate) fn shown<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     String::deserialize(from).map(|text| printable(&text))
 }
 

@@ -391,14 +391,14 @@ impl<'p> Program<'p> {
         let done = self.wait(STEP_LIMIT, |program| {
             program.messages[first..].iter().all(Message::done) || program.failed
         })?;
-        let ok = done && self.messages[first..].iter().all(Message::arrived);
-        self.check_memory()?;
-        let detail = if ok {
-            "a small Write in each direction was completed"
-        } else {
-            "a small Write was not completed"
+        let complete = done && self.messages[first..].iter().all(Message::arrived);
+        let as_sent = self.check_memory()?;
+        let detail = match (complete, as_sent) {
+            (false, _) => "a small Write was not completed",
+            (_, false) => "memory does not hold what the completions say",
+            _ => "a small Write in each direction was completed",
         };
-        self.note_sanity(when, ok, detail);
+        self.note_sanity(when, complete && as_sent, detail);
         Ok(())
     }
 
@@ -526,8 +526,9 @@ impl<'p> Program<'p> {
         Ok(())
     }
 
-    /// Compares the memory of every message that is reported to have arrived, once.
-    fn check_memory(&mut self) -> Result<(), BedError> {
+    /// Compares the memory of every message that is reported to have arrived, once; tells whether all is as it must be.
+    fn check_memory(&mut self) -> Result<bool, BedError> {
+        let mut good = true;
         for message in std::mem::take(&mut self.messages) {
             if message.arrived() {
                 let to = message.from.other();
@@ -537,16 +538,17 @@ impl<'p> Program<'p> {
                     message.wr_id
                 };
                 let (len, seed) = (message.len, message.seed);
-                self.compare(to, message.mr, MARGIN, MemoryPart::Inside, wr_id, |_| {
+                good &= self.compare(to, message.mr, MARGIN, MemoryPart::Inside, wr_id, |_| {
                     (0..len).map(|i| pattern(seed, i)).collect()
                 })?;
                 for offset in [0, MARGIN + len] {
                     let sentinel = |_: &dyn Testbed| vec![FILL; MARGIN as usize];
-                    self.compare(to, message.mr, offset, MemoryPart::Outside, wr_id, sentinel)?;
+                    good &=
+                        self.compare(to, message.mr, offset, MemoryPart::Outside, wr_id, sentinel)?;
                 }
             }
         }
-        Ok(())
+        Ok(good)
     }
 
     fn compare(
@@ -557,23 +559,26 @@ impl<'p> Program<'p> {
         part: MemoryPart,
         wr_id: u64,
         expected: impl FnOnce(&dyn Testbed) -> Vec<u8>,
-    ) -> Result<(), BedError> {
+    ) -> Result<bool, BedError> {
         #[derive(serde::Deserialize)]
         struct Answer {
+            #[serde(deserialize_with = "crate::iut::shown")]
             sha256: String,
         }
         let expected = expected(self.bed);
         let len = expected.len() as u64;
         let seen: Answer = call(self.bed, side, &Request::Digest { mr, offset, len })?;
+        let expected = sha256(&expected);
+        let equal = expected == seen.sha256;
         let what = What::Memory {
             wr_id,
             part,
             len,
-            expected: sha256(&expected),
+            expected,
             seen: seen.sha256,
         };
         self.note(side, what);
-        Ok(())
+        Ok(equal)
     }
 
     fn counters(&mut self) -> Result<(), BedError> {

@@ -217,7 +217,10 @@ impl Monitor for Accepts {
         let transaction = cbh.psn.value();
         match s.body {
             Some(Body::Open(open)) if !s.sent && s.is_sound() => {
-                let acceptable = is_spoken(&open.params) && beyond_limits(&open.params).is_none();
+                // Whoever opens is no acceptor, whatever comes back to it.
+                let opens = model.control.of(true, Opcode::OPEN).next().is_some();
+                let acceptable =
+                    !opens && is_spoken(&open.params) && beyond_limits(&open.params).is_none();
                 if acceptable && !self.dues.any(|waiting| *waiting == transaction) {
                     self.dues.add(Due {
                         key: transaction,

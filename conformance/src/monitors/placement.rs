@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::check::rules;
 use super::panel::{Make, Monitor, Tally};
 use crate::evidence::{Event, MemoryPart, What};
-use crate::model::{Connection, Model, SuspectClass};
+use crate::model::{Connection, InMessage, Model, SuspectClass};
 
 /// Value of memory that nothing was placed in.
 const FILL: u8 = 0xee;
@@ -88,6 +88,13 @@ impl Look {
         };
         let suspect = |class| model.suspects.iter().any(|suspect| suspect.class == class);
         let matches = expected == seen;
+        // A Write is said to be done by the peer: what never came is not missing.
+        if let (Some((stream, index)), Some(false)) = (message, send)
+            && !matches
+            && !has_come(connection, stream, index)
+        {
+            return None;
+        }
         let (damaged, duplicated) = match message {
             Some((stream, index)) => {
                 let known = connection
@@ -149,6 +156,18 @@ impl Look {
             Charge::Write
         }
     }
+}
+
+/// Whether all packets of a message have been seen to arrive, damaged or not.
+fn has_come(connection: &Connection, id: u16, index: u64) -> bool {
+    connection.streams.get(&id).is_some_and(|stream| {
+        index < stream.complete_below
+            || connection.damaged.contains(&(id, index))
+            || stream
+                .inward
+                .get(&index)
+                .is_some_and(InMessage::is_complete)
+    })
 }
 
 /// Stream and position of the message that a receive took.

@@ -144,8 +144,8 @@ type RequestKey = (u8, u32, u32, u32);
 /// The pauses between repetitions.
 #[derive(Default)]
 struct Pauses {
-    /// When each request was last sent, in which frame, and the pause before.
-    last: BTreeMap<RequestKey, (u64, u64, Option<u64>)>,
+    /// When each request was last sent, in which frame, the pause before, and the shortest that the next may be.
+    last: BTreeMap<RequestKey, (u64, u64, Option<u64>, u64)>,
 }
 
 impl Monitor for Pauses {
@@ -160,17 +160,20 @@ impl Monitor for Pauses {
             return;
         }
         let slack = model.slack_ns();
-        let Some((then, frame, before)) = self.last.insert(key, (s.time, s.frame, None)) else {
+        let first = (s.time, s.frame, None, FIRST_PAUSE);
+        let Some((then, frame, before, floor)) = self.last.insert(key, first) else {
             return;
         };
         let pause = s.time - then;
         if let Some(entry) = self.last.get_mut(&key) {
             entry.2 = Some(pause);
+            entry.3 = floor.saturating_mul(2);
         }
-        // The pause before is uncertain too, and counts twice.
-        let least = before.map_or(FIRST_PAUSE.saturating_sub(slack), |before| {
-            (2 * before).saturating_sub(3 * slack)
+        // The pause before is uncertain too, and counts twice: a party that waited for its turn made it longer.
+        let doubled = before.map_or(0, |before| {
+            (2 * before).saturating_sub(2 * model.context.allowance_ns + 3 * slack)
         });
+        let least = floor.saturating_sub(slack).max(doubled);
         if let Some(why) = model.too_coarse(FIRST_PAUSE) {
             tally.unsure(|| why);
         }

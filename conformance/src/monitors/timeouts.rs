@@ -132,7 +132,9 @@ impl Monitor for BackOff {
                 self.last.insert(data.path, (s.time, s.frame, Some(waited)));
                 // The first pause in a row cannot be told from the time before it: two in a row are compared.
                 let Some(pause) = pause else { return };
-                let least = (2 * pause).min(MOST_RTO).saturating_sub(3 * slack);
+                // A party that waited for its turn made the one before longer.
+                let uncertain = 2 * model.context.allowance_ns + 3 * slack;
+                let least = (2 * pause).min(MOST_RTO).saturating_sub(uncertain);
                 if waited >= least {
                     tally.held();
                 } else {
