@@ -1,5 +1,7 @@
 //! The wire tables of the specification against the parser: every bit of every field, and every code point.
 
+#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
+
 use std::collections::BTreeMap;
 
 use metaroce_spec::{FieldSpec, Table, codes, tables};
