@@ -268,22 +268,31 @@ fn watch_signals() -> Result<(), RunError> {
         .enable_io()
         .build()
         .map_err(failed)?;
-    let (mut interrupt, mut terminate, mut hang_up) = {
+    let ignored = ignored_signals();
+    let (sender, mut arrived) = tokio::sync::mpsc::channel(2);
+    let mut listeners = Vec::new();
+    {
         let _entered = runtime.enter();
-        let listen = |kind| signal(kind).map_err(failed);
-        (
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        )
-    };
-    let watch = async move {
-        for _ in 0..2 {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hang_up.recv() => {}
+        for kind in [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ] {
+            // Whoever started the program may not want it to hear one: `nohup` does not.
+            if ignored >> (kind.as_raw_value() - 1) & 1 == 0 {
+                listeners.push(signal(kind).map_err(failed)?);
             }
+        }
+    }
+    let watch = async move {
+        for mut listener in listeners {
+            let sender = sender.clone();
+            tokio::spawn(async move {
+                while listener.recv().await.is_some() && sender.send(()).await.is_ok() {}
+            });
+        }
+        for _ in 0..2 {
+            let _one = arrived.recv().await;
             metaroce_conformance::iut::interrupt();
         }
         std::process::exit(i32::from(exit::HARNESS))
@@ -291,6 +300,14 @@ fn watch_signals() -> Result<(), RunError> {
     let thread = std::thread::Builder::new().name("signals".into());
     let spawned = thread.spawn(move || runtime.block_on(watch));
     spawned.map(drop).map_err(failed)
+}
+
+/// The signals that this process was told to ignore, signal n at bit n - 1; none where the system does not say.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
 }
 
 fn absolute(path: &Path) -> PathBuf {

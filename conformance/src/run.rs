@@ -274,7 +274,8 @@ fn prepare(folder: &Path) -> Result<(), RunError> {
     let io = |e: std::io::Error| RunError::Harness(format!("{}: {e}", folder.display()));
     if folder.exists() {
         let mut entries = std::fs::read_dir(folder).map_err(io)?;
-        let is_run = folder.join(RUN).is_file();
+        let begun = folder.join(RUN).with_extension("partial");
+        let is_run = folder.join(RUN).is_file() || begun.is_file();
         if !is_run && entries.next().is_some() {
             let message = "holds something else than a run; name another folder with --out";
             return Err(RunError::Usage(format!("{}: {message}", folder.display())));
@@ -290,13 +291,33 @@ fn prepare(folder: &Path) -> Result<(), RunError> {
 fn clear(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path: PathBuf = entry?.path();
-        if path.join(crate::evidence::DECLARATION).is_file()
-            || path.join(crate::evidence::CAPTURE).is_file()
-        {
+        if path.is_dir() && is_test(&path)? {
             std::fs::remove_dir_all(&path)?;
-        } else if path.is_file() {
+        } else if path.is_file() && !path.ends_with(RUN) {
             std::fs::remove_file(&path)?;
         }
     }
-    Ok(())
+    // What shows the folder to be a run's goes last: when this is cut short, it can be done again.
+    match std::fs::remove_file(folder.join(RUN)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a folder holds evidence of a test, however little of it was written before an end that came early.
+fn is_test(folder: &Path) -> std::io::Result<bool> {
+    use crate::evidence::{CAPTURE, DECLARATION, EVENTS};
+    if folder.join(DECLARATION).is_file() || folder.join(CAPTURE).is_file() {
+        return Ok(true);
+    }
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let ours = [EVENTS, DECLARATION].iter().any(|name| {
+            path.ends_with(name) || path == folder.join(name).with_extension("partial")
+        });
+        if !ours {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

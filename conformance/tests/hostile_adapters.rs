@@ -129,7 +129,7 @@ fn a_judged_adapter_that_fails_in_mid_test_fails_the_test_and_says_how() {
         assert_says(&told, says);
         assert_says(&told, &["party a (metaroce-endpoint)"]);
         // People read it, too.
-        assert_says(&ended.stdout, &[&says[0]]);
+        assert_says(&ended.stdout, &[says[0]]);
         assert!(start.elapsed() < Duration::from_secs(40), "{deed}");
     });
 }
@@ -402,6 +402,10 @@ fn an_interrupted_run_can_be_made_again_in_its_folder() {
     notice.wait();
     kill_process(Pid::from_child(&running.child), Signal::KILL).unwrap();
     let ended = running.end();
+    // Of what a run cut short may leave, the least and the most awkward.
+    std::fs::create_dir(ended.out.join("one-path")).unwrap();
+    std::fs::write(ended.out.join("one-path/events.partial"), "{").unwrap();
+    std::fs::create_dir(ended.out.join("marked")).unwrap();
     let again = std::process::Command::new(METAROCE)
         .args(["run", "--link", "sim", "--filter", "id(one-path)", "--out"])
         .arg(&ended.out)
@@ -410,6 +414,8 @@ fn an_interrupted_run_can_be_made_again_in_its_folder() {
     let said = String::from_utf8_lossy(&again.stderr);
     assert!(ended.out.join("result.json").is_file(), "{said}");
     assert!(!ended.out.join("write-lossless.initiator").exists());
+    assert!(!ended.out.join("marked").exists());
+    assert!(!ended.out.join("one-path/events.partial").exists());
 }
 
 /// Calls of an adapter with little patience.

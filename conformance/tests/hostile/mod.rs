@@ -176,7 +176,7 @@ impl Ended {
 
 /// Does all of `work`, several at a time.
 pub fn in_parallel<T: Send>(work: Vec<T>, task: impl Fn(T) + Sync) {
-    const AT_A_TIME: usize = 6;
+    const AT_A_TIME: usize = 10;
     let queue = Mutex::new(work.into_iter());
     let next = || queue.lock().unwrap().next();
     std::thread::scope(|scope| {
