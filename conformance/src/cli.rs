@@ -215,51 +215,47 @@ pub fn mutants(
     list: bool,
     progress: &mut dyn FnMut(String),
 ) -> Result<(String, bool), RunError> {
-    use crate::run::{LinkKind, Plan, run};
-    use metaroce_reports::Verdict;
-    let mut rows = Vec::new();
+    let all: Vec<_> = metaroce_endpoint::mutants::all().collect();
+    let mut rows = vec![Value::Null; all.len()];
     let mut complete = true;
-    for info in metaroce_endpoint::mutants::all() {
-        if list {
-            rows.push(json!({ "id": info.id, "clause": info.clause, "declared": info.declared, "what": info.what }));
-            continue;
-        }
-        progress(format!("mutant {}", info.id));
-        let plan = Plan {
-            link: LinkKind::Sim,
-            adapter: None,
-            peer: None,
-            mutant: Some(info.id.into()),
-            pics: crate::pics::Pics::parse("pics/reference.yaml", crate::pics::REFERENCE)
-                .map_err(harness)?,
-            seed: 1,
-            filter: None,
-            scenarios: crate::scenario::built_in().map_err(harness)?,
-        };
-        let folder = std::env::temp_dir().join(format!(
-            "metaroce-mutant-{}-{}",
-            std::process::id(),
-            info.id
-        ));
-        let result = run(&plan, &folder, &mut |_, _, _| {});
-        // Evidence of mutants is not kept; what cannot be removed is in the folder for temporary files.
-        let _left = std::fs::remove_dir_all(&folder);
-        let result = result?;
-        let failed: Vec<&str> = result
-            .clauses
-            .iter()
-            .filter(|c| c.verdict == Verdict::Fail)
-            .map(|c| c.id.as_str())
-            .collect();
-        let killed = failed.contains(&info.clause);
-        let undeclared = failed
-            .iter()
-            .any(|id| *id != info.clause && !info.declared.contains(id));
-        complete &= killed && !undeclared;
-        rows.push(json!({
-            "id": info.id, "clause": info.clause, "killed": killed, "failed_clauses": failed,
-            "declared": info.declared,
+    if list {
+        rows.clear();
+        rows.extend(all.iter().map(|info| {
+            json!({ "id": info.id, "clause": info.clause, "declared": info.declared, "what": info.what })
         }));
+    } else {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let (sender, outcomes) = std::sync::mpsc::channel();
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                let (sender, all, next) = (sender.clone(), &all, &next);
+                scope.spawn(move || {
+                    loop {
+                        let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let Some(info) = all.get(n) else { return };
+                        if sender.send((n, failed_by(info.id))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            for (n, failed) in outcomes {
+                let (info, failed) = (all[n], failed?);
+                progress(format!("mutant {}", info.id));
+                let killed = failed.iter().any(|id| id == info.clause);
+                let undeclared = failed
+                    .iter()
+                    .any(|id| id != info.clause && !info.declared.contains(&id.as_str()));
+                complete &= killed && !undeclared;
+                rows[n] = json!({
+                    "id": info.id, "clause": info.clause, "killed": killed, "failed_clauses": failed,
+                    "declared": info.declared,
+                });
+            }
+            Ok::<(), RunError>(())
+        })?;
     }
     let text = if as_json {
         pretty(&json!({ "mutants": rows }))?
@@ -267,6 +263,33 @@ pub fn mutants(
         table(&rows)
     };
     Ok((text, complete))
+}
+
+/// The clauses that a mutant fails.
+#[cfg(feature = "reference")]
+fn failed_by(id: &str) -> Result<Vec<String>, RunError> {
+    use crate::run::{LinkKind, Plan, run};
+    let plan = Plan {
+        link: LinkKind::Sim,
+        adapter: None,
+        peer: None,
+        mutant: Some(id.into()),
+        pics: crate::pics::Pics::parse("pics/reference.yaml", crate::pics::REFERENCE)
+            .map_err(harness)?,
+        seed: 1,
+        filter: None,
+        scenarios: crate::scenario::built_in().map_err(harness)?,
+    };
+    let name = format!("metaroce-mutant-{}-{id}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let result = run(&plan, &folder, &mut |_, _, _| {});
+    // Evidence of mutants is not kept; what cannot be removed is in the folder for temporary files.
+    let _left = std::fs::remove_dir_all(&folder);
+    let failed = result?
+        .clauses
+        .into_iter()
+        .filter(|clause| clause.verdict == metaroce_reports::Verdict::Fail);
+    Ok(failed.map(|clause| clause.id).collect())
 }
 
 #[cfg(feature = "reference")]

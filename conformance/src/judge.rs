@@ -231,9 +231,9 @@ impl<'t> Trial<'t> {
             .iter()
             .find(|side| self.sent[side.index()] == 0);
         silent.map(|side| {
-            let claims = events.iter().any(|event| {
-                event.side == *side && matches!(event.what, What::Established { .. })
-            });
+            let claims = events
+                .iter()
+                .any(|event| event.side == *side && matches!(event.what, What::Established { .. }));
             let but = if claims {
                 ", although it reports a connection"
             } else {
@@ -326,6 +326,17 @@ fn excused(side: Side, events: &[Event]) -> bool {
 
 /// What the exchanges around the stimulus say against the test.
 fn insane(declaration: &Declaration, events: &[Event]) -> Option<String> {
+    // What was acknowledged and reported, but is not in memory, was not received: nothing else shows the party at work.
+    let wrong = events.iter().find(|event| {
+        let judged = declaration.judged.contains(&event.side);
+        judged && matches!(&event.what, What::Memory { expected, seen, .. } if expected != seen)
+    });
+    if let Some(event) = wrong {
+        return Some(format!(
+            "the memory of party {} does not hold what was sent to it",
+            event.side
+        ));
+    }
     for when in ["before", "after"] {
         for side in &declaration.judged {
             let said = events

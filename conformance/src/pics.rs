@@ -192,7 +192,8 @@ impl Pics {
             scenario.work.iter().any(|work| {
                 matches!(
                     (work, operation),
-                    (Work::Send(_), Operation::Send) | (Work::Write(_), Operation::Write)
+                    (Work::Send(_) | Work::Recv(_), Operation::Send)
+                        | (Work::Write(_), Operation::Write)
                 )
             })
         };

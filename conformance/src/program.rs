@@ -323,6 +323,11 @@ impl<'p> Program<'p> {
             program.bed.tester().is_none_or(tester::Tester::done)
         })?;
         self.take_tester_notes(over);
+        if self.failed {
+            // The script ends the connection, and with it the exchanges that show the party at work.
+            identify(self.bed, Side::B)?;
+            self.note_sanity("after", true, "answers after the connection's end");
+        }
         self.compare(Side::B, region.mr, 0, MemoryPart::Inside, 0, |bed| {
             bed.tester().map(|t| t.image().to_vec()).unwrap_or_default()
         })?;
@@ -411,12 +416,48 @@ impl<'p> Program<'p> {
             let (kind, transfer): (WorkKind, &Transfer) = match work {
                 Work::Write(transfer) => (WorkKind::Write, transfer),
                 Work::Send(transfer) => (WorkKind::Send, transfer),
+                Work::Recv(transfer) => (WorkKind::Recv, transfer),
             };
             for _ in 0..transfer.count {
+                if kind == WorkKind::Recv {
+                    self.post_receive(transfer)?;
+                    continue;
+                }
                 self.post_message(transfer.from, kind, transfer.stream, transfer.size.bytes())?;
             }
         }
         Ok(())
+    }
+
+    /// Posts a receive for what a tester sends.
+    fn post_receive(&mut self, transfer: &Transfer) -> Result<(), BedError> {
+        let (to, len) = (transfer.from.other(), transfer.size.bytes());
+        let stream = transfer.stream * 2;
+        let wr_id = self.next_wr_id;
+        self.next_wr_id += 2;
+        let region = Request::Register {
+            len,
+            fill: FILL,
+            remote_write: false,
+        };
+        let region: Registered = call(self.bed, to, &region)?;
+        let posted = What::Posted {
+            stream,
+            wr_id,
+            kind: WorkKind::Recv,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            remote: None,
+        };
+        self.note(to, posted);
+        let post = Post {
+            conn: 0,
+            stream,
+            wr_id,
+            mr: region.mr,
+            offset: 0,
+            len,
+        };
+        self.call_ok(to, &Request::PostRecv(post))
     }
 
     fn post_message(
@@ -477,6 +518,10 @@ impl<'p> Program<'p> {
             remote,
         };
         if kind == WorkKind::Send {
+            if peer_is_tester {
+                self.note(from, posted(kind, wr_id, None));
+                return self.call_ok(from, &Request::PostSend(post));
+            }
             let recv = Post {
                 wr_id: wr_id + 1,
                 mr: target.mr,

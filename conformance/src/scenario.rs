@@ -94,6 +94,8 @@ pub enum Work {
     Write(Transfer),
     /// Two-sided; the receive is posted first.
     Send(Transfer),
+    /// A receive alone, for what a tester sends.
+    Recv(Transfer),
 }
 
 /// How much goes from where.
@@ -199,7 +201,7 @@ impl Scenario {
             "neither work nor tester: nothing would be sent".into()
         })?;
         for work in &self.work {
-            let (Work::Write(transfer) | Work::Send(transfer)) = work;
+            let (Work::Write(transfer) | Work::Send(transfer) | Work::Recv(transfer)) = work;
             ensure(transfer.stream < self.streams, || {
                 format!("stream {} of {}", transfer.stream, self.streams)
             })?;
@@ -207,9 +209,14 @@ impl Scenario {
                 format!("size above {MOST_BYTES} bytes")
             })?;
             ensure(transfer.count >= 1, || "count 0".into())?;
-            let honest = self.tester.is_none() || transfer.from == Side::B;
+            let recv = matches!(work, Work::Recv(_));
+            let honest = match self.tester {
+                None => !recv,
+                Some(_) => (transfer.from == Side::A) == recv,
+            };
             ensure(honest, || {
-                "a tester does no work of its own: from must be b".into()
+                "with a tester, recv is from a and other work from b; without one there is no recv"
+                    .into()
             })?;
         }
         crate::inject::feasible(&self.rules).map_err(|e| e.to_string())

@@ -13,7 +13,7 @@ use metaroce_wire::frame::Ecn;
 
 use crate::link::sim::{Node, Outgoing};
 use connection::Connection;
-pub use script::{Data, Edit, Expect, LyingAck, Mark, OpenStep, Operation, Step};
+pub use script::{Data, Edit, Expect, LyingAck, Mark, OpenStep, Operation, Refusal, Step};
 
 /// How long an answer that is due may take, ns.
 const ANSWER_TIME: u64 = 2_000_000_000;
@@ -167,7 +167,7 @@ impl Tester {
         match step {
             Step::Connect => (Wait::Connected, REPEAT_EVERY),
             Step::Quiet(pause) => (Wait::Time, pause.nanos()),
-            Step::Acking(_) => (Wait::Time, 0),
+            Step::Acking(_) | Step::Grant(_) | Step::Refuse(_) => (Wait::Time, 0),
             Step::Receive(count) => (Wait::Data(u64::from(*count)), ANSWER_TIME),
             Step::Sane => (Wait::Packet(Expect::Ack), REPEAT_EVERY),
             other => match other.expect() {

@@ -375,7 +375,7 @@ impl Monitor for Flushed {
             return;
         };
         let before = self.last.insert((done.stream, done.receive), done.index);
-        let Some((frame, time, id, msn)) = self.nak.filter(|nak| nak.1 < event.t_ns) else {
+        let Some((frame, time, id, msn)) = self.nak.filter(|nak| nak.1 <= event.t_ns) else {
             return;
         };
         let Some(stream) = stream_of(model, done.stream) else {

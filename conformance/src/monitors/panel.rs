@@ -122,17 +122,6 @@ pub const RESERVE: &[(&str, &str)] = &[
         "a schedule that loses a request eight times is refused as one that nobody survives",
     ),
     ("CONN-032", "no link delivers packets from a third address"),
-    (
-        "STRM-035",
-        "the scripted peer meets no receive that is too short",
-    ),
-    ("STRM-036", "no peer of the suite refuses a sound Write"),
-    ("STRM-037", "no peer of the suite refuses sound work"),
-    ("STRM-038", "no peer of the suite refuses a sound Send"),
-    (
-        "PATH-011",
-        "a schedule under which a path fails is refused as one that nobody survives",
-    ),
 ];
 
 /// Every monitor that is used in a run, in the order of the clauses' ids.

@@ -6,15 +6,15 @@ use metaroce_wire::crc::{self, PseudoHeader};
 use metaroce_wire::frame::Ecn;
 use metaroce_wire::metaroce::{
     Accept, Ack, AckFlags, AckHeader, AckSack, Body, Cbh, Close, CloseAck, Confirm, Flags, MFlags,
-    Msgh, Opcode, Open, Packet, Params, PathProbe, PathProbeAck, RqCredit, Sack, Send, StreamOpen,
-    Tagh, U24, VERSION, Write, parse,
+    Msgh, Nak, NakCode, NakScope, Opcode, Open, Packet, Params, PathProbe, PathProbeAck, RqCredit,
+    Sack, Send, StreamOpen, Tagh, U24, VERSION, Write, parse,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::Setup;
-use super::script::{Data, Expect, LyingAck, Mark, OpenStep, Operation, Step};
+use super::script::{Data, Expect, LyingAck, Mark, OpenStep, Operation, Refusal, Step};
 use crate::link::sim::Outgoing;
 
 type Outbox = VecDeque<(Outgoing, Vec<u8>)>;
@@ -68,6 +68,10 @@ pub(super) struct Connection {
     last: Option<Sent>,
     left_out: Vec<(u8, Psn)>,
     arrivals: BTreeMap<u8, Arrivals>,
+    /// Base and message header of the peer's latest data packet.
+    latest: Option<(Cbh, Msgh)>,
+    /// Receives promised on stream 0 so far.
+    granted: Rqsn,
     acking: bool,
     answers: Vec<Opcode>,
     data_seen: u64,
@@ -120,6 +124,8 @@ impl Connection {
             last: None,
             left_out: Vec::new(),
             arrivals: BTreeMap::new(),
+            latest: None,
+            granted: Rqsn::new(0),
             acking: true,
             answers: Vec::new(),
             data_seen: 0,
@@ -204,6 +210,20 @@ impl Connection {
                 self.push(0, Ecn::NotEct, bytes, out);
                 Ok(())
             }
+            Step::Grant(count) => {
+                self.granted = self.granted.add(*count);
+                let tell = RqCredit {
+                    stream: 0,
+                    kind: 1,
+                    rsvd_a: 0,
+                    rq_limit: self.granted,
+                    rsvd_b: 0,
+                };
+                let bytes = self.control(now, Body::RqCredit(tell), Opcode::RQ_CREDIT)?;
+                self.push(0, Ecn::NotEct, bytes, out);
+                Ok(())
+            }
+            Step::Refuse(refusal) => self.refuse(now, *refusal, out),
             Step::Acking(acking) => {
                 self.acking = *acking;
                 Ok(())
@@ -240,7 +260,7 @@ impl Connection {
             Body::RqCredit(credit) if credit.kind == 0 => {
                 let tell = RqCredit {
                     kind: 1,
-                    rq_limit: Rqsn::new(0),
+                    rq_limit: self.granted,
                     ..credit
                 };
                 self.answer(
@@ -385,6 +405,7 @@ impl Connection {
         out: &mut Outbox,
     ) -> Result<(), String> {
         self.data_seen += 1;
+        self.latest = Some((*cbh, *msgh));
         let isn = self.peer_isn();
         let arrivals = self
             .arrivals
@@ -408,7 +429,7 @@ impl Connection {
             hint_epoch: 0,
             rate_hint: U24::new(0xff_ffff),
             stream: msgh.stream,
-            rq_limit: Rqsn::new(0),
+            rq_limit: self.granted,
         };
         let cum = arrivals.cum;
         let flags = if cbh.flags.has(Flags::RTX) {
@@ -461,7 +482,7 @@ impl Connection {
             hint_epoch: 0,
             rate_hint: U24::new(0xff_ffff),
             stream: 0,
-            rq_limit: Rqsn::new(0),
+            rq_limit: self.granted,
         };
         let cum = arrivals.cum.add(lie.cum_add as u32);
         self.send_ack(
@@ -471,6 +492,31 @@ impl Connection {
             (cum, header, sack),
             out,
         )
+    }
+
+    fn refuse(&mut self, now: u64, why: Refusal, out: &mut Outbox) -> Result<(), String> {
+        let (of, msgh) = self.latest.ok_or("no data packet to refuse")?;
+        let code = match why {
+            Refusal::RemAccess => NakCode::REM_ACCESS,
+            Refusal::Length => NakCode::LENGTH,
+        };
+        let body = Body::Nak(Nak {
+            code,
+            scope: NakScope::CONNECTION,
+            stream: msgh.stream,
+            msn: msgh.msn,
+            rsvd: 0,
+            offending_psn: of.psn,
+            detail: 0,
+        });
+        let cbh = Cbh {
+            path: of.path,
+            epoch: of.epoch,
+            ..self.base(now, Opcode::NAK)
+        };
+        let bytes = self.emit(&Packet { cbh, body })?;
+        self.push(0, Ecn::NotEct, bytes, out);
+        Ok(())
     }
 
     fn probe(&mut self, now: u64, path: u8, out: &mut Outbox) -> Result<(), String> {

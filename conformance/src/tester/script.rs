@@ -30,6 +30,10 @@ pub enum Step {
     LyingAck(LyingAck),
     /// Asks for credit on stream 0.
     AskCredit,
+    /// Promises so many more receives on stream 0, and tells of them.
+    Grant(u16),
+    /// Refuses the message that the peer's latest data packet belongs to, and with it the connection.
+    Refuse(Refusal),
     /// Whether data of the peer is acknowledged.
     Acking(bool),
     /// Waits for data packets of the peer.
@@ -82,6 +86,16 @@ pub enum Expect {
     Credit,
     /// Nothing: the script goes on after three round trips and 20 ms.
     Silence,
+}
+
+/// Why a message is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// Key, bounds or permission do not let the Write in.
+    RemAccess,
+    /// The Send is longer than its receive.
+    Length,
 }
 
 /// An OPEN that differs from the one that makes the connection.
@@ -198,6 +212,7 @@ impl Data {
             && self.stream == 0
             && self.rkey_xor == 0
             && self.va_add == 0
+            && self.expect != Expect::Nak
     }
 }
 

@@ -59,10 +59,27 @@ impl Edit for Lenient {
     }
 }
 
-/// Answers what it does not know with its latest acknowledgment.
+/// Answers what it does not know with a NAK.
 #[derive(Default)]
 struct Talkative {
+    /// Its latest acknowledgment, from which the answer takes what every packet has.
     latest: Option<Sent>,
+}
+
+impl Talkative {
+    /// A NAK of the packet: the base header of an acknowledgment, code REM_INV_REQ for that packet alone.
+    fn refusal(&self, of: &Cbh) -> Option<Sent> {
+        let mut sent = self.latest.clone()?;
+        sent.bytes.truncate(Cbh::LEN);
+        put(&mut sent.bytes, at::OPCODE, &[Opcode::NAK.0]);
+        put(&mut sent.bytes, at::PATH, &[of.path]);
+        put(&mut sent.bytes, at::PSN, &[0; 4]);
+        sent.bytes.extend([0x10, 0, 0, 0, 0, 0, 0, 0]);
+        sent.bytes.extend(of.psn.value().to_be_bytes());
+        // The detail, and room for the trailer.
+        sent.bytes.extend([0; 8]);
+        Some(sent)
+    }
 }
 
 impl Edit for Talkative {
@@ -73,13 +90,13 @@ impl Edit for Talkative {
         edge.send(sent);
     }
     fn incoming(&mut self, edge: &mut Edge, received: Received) {
-        let unknown = Cbh::read(&received.bytes)
-            .is_ok_and(|(cbh, _)| cbh.version == 1 && !Opcode::ALL.contains(&cbh.opcode));
-        if received.sound
-            && unknown
-            && let Some(latest) = &self.latest
+        if let Ok((cbh, _)) = Cbh::read(&received.bytes)
+            && received.sound
+            && cbh.version == 1
+            && !Opcode::ALL.contains(&cbh.opcode)
+            && let Some(refusal) = self.refusal(&cbh)
         {
-            edge.send(latest.clone());
+            edge.send(refusal);
         }
         edge.deliver(received);
     }
@@ -103,7 +120,7 @@ catalogue! {
     "takes-wrong-crc" "CONV-006" ["CONV-007", "CONV-008", "CONV-012", "STRM-004", "STRM-019", "STRM-020", "REL-007", "REL-012", "REL-013", "REL-021", "REL-022",
         "REL-038", "ECN-003", "ECN-004"]
         "takes data whose trailer is wrong" => Lenient { what: Leniency::Crc, ..Lenient::default() };
-    "answers-unknown" "CONV-009" [] "answers packets of unknown kind" => Talkative::default();
+    "answers-unknown" "CONV-009" ["PKT-015"] "answers packets of unknown kind" => Talkative::default();
     "takes-other-version" "CONV-010" ["STRM-004", "REL-007", "REL-021", "REL-022"] "takes data of other versions" =>
         receiving(|cbh, received| {
             let other = cbh.opcode.is_data() && cbh.version != 1;

@@ -1,11 +1,14 @@
 //! Mutants of the packet formats.
 
-use metaroce_wire::metaroce::Opcode;
+use metaroce_wire::metaroce::{NakCode, Opcode};
 
 use super::catalogue;
 use super::tools::{
     ack_copies, at, change, dropping, each, is_new, put, sending, some_data, u32_at,
 };
+
+/// Where a NAK has its code.
+const NAK_CODE: usize = 16;
 
 catalogue! {
     "other-version" "PKT-001" ["REL-027"] "sends some data as version 3" =>
@@ -72,5 +75,8 @@ catalogue! {
             edge.send(sent);
         })
     };
-    "silent-on-refusal" "STRM-034" [] "sends no NAK" => dropping(|cbh, _| cbh.opcode == Opcode::NAK);
+    "silent-on-refusal" "STRM-034" [] "sends no NAK for an access that it refuses" =>
+        dropping(|cbh, sent| cbh.opcode == Opcode::NAK && sent.bytes.get(NAK_CODE) == Some(&NakCode::REM_ACCESS.0));
+    "silent-on-excess" "STRM-035" [] "sends no NAK for a Send longer than its receive" =>
+        dropping(|cbh, sent| cbh.opcode == Opcode::NAK && sent.bytes.get(NAK_CODE) == Some(&NakCode::LENGTH.0));
 }

@@ -245,7 +245,7 @@ catalogue! {
     };
     "repeat-acknowledged" "REL-030" ["REL-032", "REL-033"] "sends data again that has been acknowledged long ago" =>
         Replay::default();
-    "repair-late" "REL-031" ["REL-034", "REL-046", "REL-048"] "does not look at the vector, so that a gap waits for a probe or a timeout" =>
+    "repair-late" "REL-031" ["REL-034", "REL-044", "REL-048"] "does not look at the vector, so that a gap waits for a probe or a timeout" =>
         receiving(hide_gap);
     "repeat-unprovoked" "REL-032" [] "sends some data twice without any sign of loss" => {
         let mut count = 0u32;
@@ -264,7 +264,7 @@ catalogue! {
             if is_rtx(cbh) { edge.send(sent.clone()); }
             edge.send(sent);
         });
-    "never-asks" "REL-035" [] "sends no probe" => dropping(|cbh, _| cbh.opcode == Opcode::PATH_PROBE);
+    "never-asks" "REL-035" ["REL-048"] "sends no probe" => dropping(|cbh, _| cbh.opcode == Opcode::PATH_PROBE);
     "probe-wrong-highest" "REL-036" [] "names a PSN in probes that it has not sent" => WrongHighest::default();
     "believes-anything" "REL-044" ["STRM-027"]
         "takes an acknowledgment of more than was sent for one of all that was sent" => Credulous::default();

@@ -271,6 +271,10 @@ catalogue! {
         reporting(|event| if let Event::Completion { status: status @ Status::RemAccessErr, .. } = event {
             *status = Status::RemInvReqErr;
         });
+    "wrong-excess" "STRM-038" [] "reports a Send that the peer calls too long as an access refused" =>
+        reporting(|event| if let Event::Completion { status: status @ Status::RemInvReqErr, .. } = event {
+            *status = Status::RemAccessErr;
+        });
     "wrong-flush" "STRM-037" [] "reports flushed work as failed by itself" =>
         reporting(|event| if let Event::Completion { status: status @ Status::WrFlushErr, .. } = event {
             *status = Status::RemInvReqErr;

@@ -7,6 +7,7 @@ use crate::core::{Counters, Event};
 
 /// Offsets of fields in a UDP payload.
 pub(super) mod at {
+    pub(in super::super) const OPCODE: usize = 1;
     pub(in super::super) const FLAGS: usize = 2;
     pub(in super::super) const PATH: usize = 3;
     pub(in super::super) const PAD: usize = 4;

@@ -74,6 +74,12 @@ const SCENARIOS: &[Scenario] = &[
         run: refused_write,
     },
     Scenario {
+        name: "a send that is too long",
+        seed: 8,
+        weather: CALM,
+        run: long_send,
+    },
+    Scenario {
         name: "a service that is not there",
         seed: 6,
         weather: CALM,
@@ -196,6 +202,17 @@ fn refused_write(link: &mut Link) {
         });
         link.call(0, "post_write", post);
     }
+    finish(link);
+}
+
+/// A Send that is longer than its receive.
+fn long_send(link: &mut Link) {
+    open(link, json!({}));
+    let from = register(link, 0, 3000, false);
+    let to = register(link, 1, 3000, true);
+    let post = |mr: u64, len: u64| json!({"conn": 0, "stream": 0, "wr_id": 1, "mr": mr, "offset": 0, "len": len});
+    link.call(1, "post_recv", post(to.mr, 100));
+    link.call(0, "post_send", post(from.mr, 900));
     finish(link);
 }
 
