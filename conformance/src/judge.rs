@@ -41,7 +41,7 @@ pub fn file_sha256(path: &Path) -> Result<String, JudgeError> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer).map_err(|e| error(path, e))? {
-            0 => return Ok(crate::program::hex(&digest.finalize())),
+            0 => return Ok(crate::payload::hex(&digest.finalize())),
             n => digest.update(&buffer[..n]),
         }
     }

@@ -12,6 +12,7 @@ pub mod judge;
 pub mod link;
 pub mod model;
 pub mod monitors;
+pub mod payload;
 pub mod pics;
 pub mod program;
 pub mod run;

@@ -129,7 +129,7 @@ impl Connection {
             acking: true,
             answers: Vec::new(),
             data_seen: 0,
-            image: vec![crate::program::FILL; setup.region_len],
+            image: vec![crate::payload::FILL; setup.region_len],
             slot: 0,
             broken: None,
         }
@@ -569,7 +569,7 @@ impl Connection {
             .unwrap_or(usize::MAX)
             .min(usize::from(self.setup.payload_size));
         let payload: Vec<u8> = (0..len)
-            .map(|i| crate::program::pattern(self.setup.seed ^ u64::from(self.next_msn), i as u64))
+            .map(|i| crate::payload::pattern(self.setup.seed ^ u64::from(self.next_msn), i as u64))
             .collect();
         let total = u32::try_from(len)
             .unwrap_or(u32::MAX)
