@@ -221,7 +221,7 @@ pub fn mutants(
     if list {
         rows.clear();
         rows.extend(all.iter().map(|info| {
-            json!({ "id": info.id, "clause": info.clause, "declared": info.declared, "what": info.what })
+            json!({ "id": info.id, "clause": info.clause, "declared": info.declared, "because": info.because, "what": info.what })
         }));
     } else {
         let next = std::sync::atomic::AtomicUsize::new(0);
@@ -251,7 +251,7 @@ pub fn mutants(
                 complete &= killed && !undeclared;
                 rows[n] = json!({
                     "id": info.id, "clause": info.clause, "killed": killed, "failed_clauses": failed,
-                    "declared": info.declared,
+                    "declared": info.declared, "because": info.because,
                 });
             }
             Ok::<(), RunError>(())

@@ -27,11 +27,10 @@ pub struct MutantInfo {
     pub id: &'static str,
     /// The clause that it breaks, and that has to fail.
     pub clause: &'static str,
-    /// Clauses that it cannot help breaking besides, because one act shows in several places: a first transmission that
-    /// is spoiled differs from its sound repair; a packet taken that should have been dropped is placed, counted and
-    /// acknowledged, and the sound one that follows it is then a duplicate; an acknowledgment that is late, or names the
-    /// wrong trigger, disagrees with everything that had arrived by then.
+    /// Clauses that it cannot help breaking besides, because one act shows in several places.
     pub declared: &'static [&'static str],
+    /// Why it cannot; empty where there are none.
+    pub because: &'static str,
     /// What it does.
     pub what: &'static str,
 }
@@ -58,12 +57,12 @@ enum Make {
 /// A line of the catalogue.
 type Definition = (MutantInfo, fn() -> Box<dyn Edit>);
 
-/// Fills a catalogue: id, clause, declared clauses, what it does, and how to make it.
+/// Fills a catalogue: id, clause, declared clauses and why, what it does, and how to make it.
 macro_rules! catalogue {
-    ( $( $id:literal $clause:literal $declared:tt $what:literal => $make:expr ; )+ ) => {
+    ( $( $id:literal $clause:literal $declared:tt $(because $because:literal)? $what:literal => $make:expr ; )+ ) => {
         /// The mutants of this concern.
         pub(super) const ALL: &[super::Definition] = &[ $( (
-            super::MutantInfo { id: $id, clause: $clause, declared: &$declared, what: $what },
+            super::MutantInfo { id: $id, clause: $clause, declared: &$declared, because: concat!($($because)?), what: $what },
             || Box::new($make),
         ), )+ ];
     };
@@ -165,6 +164,12 @@ mod tests {
             assert!(is_id(info.clause), "{}", info.id);
             assert!(info.declared.iter().all(|id| is_id(id)), "{}", info.id);
             assert!(!info.declared.contains(&info.clause), "{}", info.id);
+            assert_eq!(
+                info.declared.is_empty(),
+                info.because.is_empty(),
+                "{}",
+                info.id
+            );
         }
         let clauses: BTreeSet<&str> = all().map(|info| info.clause).collect();
         assert!(all().count() >= 22 && clauses.len() >= 18);

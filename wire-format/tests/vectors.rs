@@ -182,12 +182,8 @@ fn files_keep_their_schema() {
 
 /// The same files, checked by a program that shares no code with this crate.
 #[test]
+#[ignore = "needs python3"]
 fn a_second_implementation_agrees() {
-    let version = Command::new("python3").arg("--version").output();
-    if !version.is_ok_and(|out| out.status.success()) {
-        eprintln!("python3 is not installed: skipped");
-        return;
-    }
     let out = Command::new("python3")
         .arg(folder().join("check.py"))
         .output()

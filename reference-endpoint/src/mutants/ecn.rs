@@ -25,7 +25,9 @@ catalogue! {
         each(|cbh, sent| if cbh.opcode.is_ack() { put(&mut sent.bytes, at::CE_COUNT, &[0; 4]); });
     "ect-not-counted" "ECN-004" [] "always reports an ECT count of 0" =>
         each(|cbh, sent| if cbh.opcode.is_ack() { put(&mut sent.bytes, at::ECT_COUNT, &[0; 4]); });
-    "duplicates-counted" "ECN-005" ["ECN-004"] "counts duplicates as ECT" => {
+    "duplicates-counted" "ECN-005" ["ECN-004"]
+        because "the counts of marks are compared packet by packet"
+        "counts duplicates as ECT" => {
         let mut seen: BTreeMap<u8, u32> = BTreeMap::new();
         each(move |cbh, sent| if cbh.opcode.is_ack() {
             let extra = seen.entry(cbh.path).or_default();
@@ -34,17 +36,23 @@ catalogue! {
             put(&mut sent.bytes, at::ECT_COUNT, &count.to_be_bytes());
         })
     };
-    "repairs-not-counted" "ECN-006" ["ECN-003", "ECN-004"] "does not count what arrives with RTX set" =>
+    "repairs-not-counted" "ECN-006" ["ECN-003", "ECN-004"]
+        because "the counts of marks are compared packet by packet"
+        "does not count what arrives with RTX set" =>
         receiving(|cbh, received| {
             if is_rtx(cbh) { received.ecn = Ecn::NotEct; }
             false
         });
-    "all-counted" "ECN-007" ["ECN-004"] "counts data that arrives Not-ECT as ECT" =>
+    "all-counted" "ECN-007" ["ECN-004"]
+        because "the counts of marks are compared packet by packet"
+        "counts data that arrives Not-ECT as ECT" =>
         receiving(|cbh, received| {
             if cbh.opcode.is_data() && received.ecn == Ecn::NotEct { received.ecn = Ecn::Ect0; }
             false
         });
-    "count-goes-back" "ECN-008" ["ECN-004"] "repeats acknowledgments with one ECT less" =>
+    "count-goes-back" "ECN-008" ["ECN-004"]
+        because "the counts of marks are compared packet by packet"
+        "repeats acknowledgments with one ECT less" =>
         ack_copies(|_, sent| {
             let count = u32_at(&sent.bytes, at::ECT_COUNT);
             put(&mut sent.bytes, at::ECT_COUNT, &count.wrapping_sub(1).to_be_bytes());

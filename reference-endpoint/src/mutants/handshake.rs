@@ -131,7 +131,9 @@ fn is(bytes: &[u8], kind: Opcode) -> bool {
 }
 
 catalogue! {
-    "padding-in-open" "CONN-002" ["CONN-014", "CONN-022"] "fills the first OPEN up with bytes that are not zero" =>
+    "padding-in-open" "CONN-002" ["CONN-014", "CONN-022"]
+        because "the sound repetition differs from the spoiled first one under the same transaction id"
+        "fills the first OPEN up with bytes that are not zero" =>
         first(Opcode::OPEN, |bytes| change(bytes, OPEN_PADDING, |_| 1));
     "accept-for-another" "CONN-005" [] "sends the first ACCEPT under another transaction id" =>
         first(Opcode::ACCEPT, |bytes| change(bytes, at::PSN, |byte| byte ^ 1));
@@ -142,13 +144,21 @@ catalogue! {
         });
     "reject-wrong-nonce" "CONN-011" [] "echoes another nonce in REJECT" =>
         each(|cbh, sent| if cbh.opcode == Opcode::REJECT { change(&mut sent.bytes, 20, |byte| byte ^ 1); });
-    "confirm-changes-offer" "CONN-012" ["CONN-014", "CONN-022"] "asks for other streams in the first CONFIRM than in OPEN" =>
+    "confirm-changes-offer" "CONN-012" ["CONN-014", "CONN-022"]
+        because "the sound repetition differs from the spoiled first one under the same transaction id"
+        "asks for other streams in the first CONFIRM than in OPEN" =>
         SpoiledConfirm { done: false, at: STREAMS + 1 };
-    "confirm-changes-cookie" "CONN-013" ["CONN-014", "CONN-022"] "spoils the cookie in the first CONFIRM" =>
+    "confirm-changes-cookie" "CONN-013" ["CONN-014", "CONN-022"]
+        because "the sound repetition differs from the spoiled first one under the same transaction id"
+        "spoils the cookie in the first CONFIRM" =>
         SpoiledConfirm { done: false, at: COOKIE };
-    "reused-transaction" "CONN-014" ["CONN-023"] "sends the first STREAM_OPEN under the transaction id of CONFIRM" =>
+    "reused-transaction" "CONN-014" ["CONN-023"]
+        because "two requests under one id look like one that is repeated too soon"
+        "sends the first STREAM_OPEN under the transaction id of CONFIRM" =>
         ReusedId::default();
-    "confirm-ack-wrong-nonce" "CONN-015" ["CONN-025"] "echoes another nonce in the first CONFIRM_ACK" =>
+    "confirm-ack-wrong-nonce" "CONN-015" ["CONN-025"]
+        because "the sound answer to the repetition differs from the spoiled first one"
+        "echoes another nonce in the first CONFIRM_ACK" =>
         first(Opcode::CONFIRM_ACK, |bytes| change(bytes, 16, |byte| byte ^ 1));
     "confirm-answered-once" "CONN-018" [] "does not answer the first repetition of CONFIRM" => {
         let mut count = 0u32;
@@ -158,7 +168,9 @@ catalogue! {
         })
     };
     "hasty-initiator" "CONN-019" [] "opens streams as soon as CONFIRM is sent" => Hasty::default();
-    "repeated-differently" "CONN-022" ["CONN-014"] "sends the first STREAM_OPEN with other queue pair numbers when it repeats it" => {
+    "repeated-differently" "CONN-022" ["CONN-014"]
+        because "other bytes under a transaction id are a reuse of that id"
+        "sends the first STREAM_OPEN with other queue pair numbers when it repeats it" => {
         let mut seen = std::collections::BTreeSet::new();
         each(move |cbh, sent| {
             if cbh.opcode == Opcode::STREAM_OPEN && !seen.insert(cbh.psn.value()) {
@@ -176,9 +188,13 @@ catalogue! {
             edge.send(sent);
         })
     };
-    "silent-on-close" "CONN-026" ["CONN-029"] "does not answer CLOSE" =>
+    "silent-on-close" "CONN-026" ["CONN-029"]
+        because "it answers no repeated CLOSE either"
+        "does not answer CLOSE" =>
         dropping(|cbh, _| cbh.opcode == Opcode::CLOSE_ACK);
-    "close-answered-once" "CONN-029" ["CONN-026"] "answers CLOSE once only" => {
+    "close-answered-once" "CONN-029" ["CONN-026"]
+        because "a repeated CLOSE is a CLOSE that is not answered"
+        "answers CLOSE once only" => {
         let mut answered = false;
         dropping(move |cbh, _| cbh.opcode == Opcode::CLOSE_ACK && std::mem::replace(&mut answered, true))
     };

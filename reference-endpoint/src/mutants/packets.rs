@@ -11,7 +11,9 @@ use super::tools::{
 const NAK_CODE: usize = 16;
 
 catalogue! {
-    "other-version" "PKT-001" ["REL-027"] "sends some data as version 3" =>
+    "other-version" "PKT-001" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
+        "sends some data as version 3" =>
         some_data(|_, sent| { change(&mut sent.bytes, 0, |first| first ^ 0x20); true });
     "wrong-crc" "PKT-002" [] "spoils the trailer of some data" =>
         some_data(|_, sent| {
@@ -20,13 +22,17 @@ catalogue! {
             change(&mut sent.bytes, last, |byte| byte ^ 1);
             true
         });
-    "reserved-flag" "PKT-003" ["REL-027"] "sets a reserved flag on some data" =>
+    "reserved-flag" "PKT-003" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
+        "sets a reserved flag on some data" =>
         some_data(|_, sent| { change(&mut sent.bytes, at::FLAGS, |flags| flags | 0x01); true });
     "ack-asks-for-ack" "PKT-004" [] "sets AR on acknowledgments" =>
         each(|cbh, sent| if cbh.opcode.is_ack() { change(&mut sent.bytes, at::FLAGS, |flags| flags | 0x80); });
     "echo-on-data" "PKT-005" [] "sets RTXE on data" =>
         each(|cbh, sent| if cbh.opcode.is_data() { change(&mut sent.bytes, at::FLAGS, |flags| flags | 0x10); });
-    "padding-not-zero" "PKT-007" ["REL-027"] "fills some padding with ones; the repair has zeros" =>
+    "padding-not-zero" "PKT-007" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
+        "fills some padding with ones; the repair has zeros" =>
         some_data(|cbh, sent| {
             let Some(last) = sent.bytes.len().checked_sub(5).filter(|_| cbh.pad > 0) else { return false };
             change(&mut sent.bytes, last, |_| 0xff);
@@ -49,16 +55,22 @@ catalogue! {
         ack_copies(|_, sent| { change(&mut sent.bytes, at::DCID_LOW, |byte| byte ^ 1); true });
     "empty-hint" "PKT-012" [] "sends a rate hint of 1 Mb/s although it supports none" =>
         each(|cbh, sent| if cbh.opcode.is_ack() { put(&mut sent.bytes, at::RATE_HINT, &[0, 0, 1]); });
-    "write-with-immediate" "PKT-013" ["REL-027"] "sends immediate data in some Writes; the repair has none" =>
+    "write-with-immediate" "PKT-013" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
+        "sends immediate data in some Writes; the repair has none" =>
         some_data(|cbh, sent| {
             if cbh.opcode == Opcode::WRITE { put(&mut sent.bytes, at::WRITE_IMM, &[0, 0, 0, 9]); }
             cbh.opcode == Opcode::WRITE
         });
-    "false-immediate" "PKT-014" ["REL-027"] "sets IMM on some data; the repair is right" =>
+    "false-immediate" "PKT-014" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
+        "sets IMM on some data; the repair is right" =>
         some_data(|_, sent| { change(&mut sent.bytes, at::MFLAGS, |mflags| mflags | 0x20); true });
     "nak-with-psn" "PKT-016" [] "sends 1 as PSN in the base header of NAKs" =>
         each(|cbh, sent| if cbh.opcode == Opcode::NAK { put(&mut sent.bytes, at::PSN, &[0, 0, 0, 1]); });
-    "clock-runs-back" "PKT-017" ["REL-031", "REL-032"] "stamps some data a little earlier than what it sent before on the path" => {
+    "clock-runs-back" "PKT-017" ["REL-031", "REL-032"]
+        because "the order of transmissions is read off the timestamps, and with it what shows a loss"
+        "stamps some data a little earlier than what it sent before on the path" => {
         let mut last = std::collections::BTreeMap::new();
         let mut count = 0u32;
         sending(move |edge, cbh, mut sent| {

@@ -21,7 +21,9 @@ catalogue! {
             sent.transmit.src_port = *first.get_or_insert(sent.transmit.src_port);
         })
     };
-    "repair-elsewhere" "PATH-003" ["PATH-004"] "sends retransmissions from a port of their own" =>
+    "repair-elsewhere" "PATH-003" ["PATH-004"]
+        because "a path has one source port at a time"
+        "sends retransmissions from a port of their own" =>
         each(|cbh, sent| if is_rtx(cbh) { sent.transmit.src_port = other_port(sent.transmit.src_port); });
     "probe-elsewhere" "PATH-004" [] "sends probes from a port of their own" =>
         each(|cbh, sent| if cbh.opcode == Opcode::PATH_PROBE {

@@ -59,18 +59,24 @@ fn take_back_bit(bytes: &mut [u8]) -> bool {
 }
 
 catalogue! {
-    "claims-missing" "REL-007" ["REL-008", "REL-009", "REL-010", "CONV-006"] "repeats acknowledgments with a CumPSN that is far ahead" =>
+    "claims-missing" "REL-007" ["REL-008", "REL-009", "REL-010", "CONV-006"]
+        because "the bits that follow move with CumPSN, go back in the next acknowledgment, and claim what was damaged"
+        "repeats acknowledgments with a CumPSN that is far ahead" =>
         ack_copies(|cbh, sent| {
             put(&mut sent.bytes, at::PSN, &cbh.psn.add(100_000).value().to_be_bytes());
             true
         });
-    "claims-bit" "REL-008" ["REL-010"] "repeats acknowledgments with the last bit of the vector set" =>
+    "claims-bit" "REL-008" ["REL-010"]
+        because "the next acknowledgment takes the bit back"
+        "repeats acknowledgments with the last bit of the vector set" =>
         ack_copies(|_, sent| {
             widen(&mut sent.bytes);
             change(&mut sent.bytes, at::SACK + 31, |byte| byte | 1);
             true
         });
-    "cumulative-goes-back" "REL-009" ["REL-010", "REL-013"] "repeats acknowledgments with a CumPSN that is one less" => {
+    "cumulative-goes-back" "REL-009" ["REL-010", "REL-013"]
+        because "what had arrived is reported as missing"
+        "repeats acknowledgments with a CumPSN that is one less" => {
         let mut first = BTreeMap::new();
         ack_copies(move |cbh, sent| {
             // The first acknowledgment of a path has nothing to go back from.
@@ -80,9 +86,13 @@ catalogue! {
             cbh.opcode == Opcode::ACK && Psn::precedes(base, cbh.psn)
         })
     };
-    "bit-taken-back" "REL-010" ["REL-013"] "repeats acknowledgments with one bit less in the vector" =>
+    "bit-taken-back" "REL-010" ["REL-013"]
+        because "what had arrived is reported as missing"
+        "repeats acknowledgments with one bit less in the vector" =>
         ack_copies(|cbh, sent| cbh.opcode == Opcode::ACK_SACK && take_back_bit(&mut sent.bytes));
-    "bit-zero" "REL-011" ["REL-008", "REL-010", "CONV-006"] "repeats acknowledgments with bit 0 of the vector set" =>
+    "bit-zero" "REL-011" ["REL-008", "REL-010", "CONV-006"]
+        because "bit 0 claims the packet that CumPSN says is missing, and the next acknowledgment takes it back"
+        "repeats acknowledgments with bit 0 of the vector set" =>
         ack_copies(|_, sent| {
             widen(&mut sent.bytes);
             change(&mut sent.bytes, at::SACK, |byte| byte | 0x80);
@@ -90,12 +100,16 @@ catalogue! {
         });
     "gap-hidden" "REL-012"
         ["REL-010", "REL-013", "REL-014", "REL-015", "REL-016", "REL-017", "REL-018", "REL-019", "ECN-009"]
+        because "without the vector nothing of what has arrived behind a gap is reported, for whatever cause the acknowledgment was due"
         "sends acknowledgments without vector where there is a gap" =>
         each(|_, sent| narrow(&mut sent.bytes));
-    "late-for-duplicates" "REL-018" ["REL-014", "REL-015"] "acknowledges a duplicate 20 ms late" =>
+    "late-for-duplicates" "REL-018" ["REL-014", "REL-015"]
+        because "gaps and marks among the duplicates are told late as well"
+        "acknowledges a duplicate 20 ms late" =>
         LateForDuplicate::default();
     "late-acknowledgment" "REL-019"
         ["REL-013", "REL-014", "REL-015", "REL-016", "REL-017", "REL-018", "REL-020", "REL-021", "REL-022", "REL-024", "ECN-004", "ECN-009", "ECN-006", "REL-047", "STRM-023", "STRM-031"]
+        because "every acknowledgment that is due is late, and disagrees with all that has arrived since its making"
         "sends acknowledgments 60 ms late" =>
         sending(|edge, cbh, sent| if cbh.opcode.is_ack() { edge.send_at(edge.now + 60_000_000, sent); } else { edge.send(sent); });
     "duplicate-not-told" "REL-020" [] "never says that it has seen a duplicate" =>
@@ -104,6 +118,7 @@ catalogue! {
         each(|cbh, sent| if cbh.opcode.is_ack() { change(&mut sent.bytes, at::ACK_FLAGS, |flags| flags | 0x40); });
     // The echo names the trigger, so that everything that speaks of the trigger is wrong with it.
     "wrong-echo" "REL-022" ["REL-012", "REL-020", "REL-021", "REL-024", "REL-025", "ECN-003", "ECN-004"]
+        because "the echo names no arrival, so that nothing of the acknowledgment fits its trigger"
         "echoes a timestamp that is off by one" =>
         each(|cbh, sent| if cbh.opcode.is_ack() {
             let echo = u32_at(&sent.bytes, at::ECHO).wrapping_sub(1);

@@ -227,8 +227,11 @@ fn believe_bit_zero(cbh: &Cbh, received: &mut Received) -> bool {
 
 catalogue! {
     "repair-astray" "REL-026" ["REL-027", "REL-030", "REL-032", "REL-033"]
+        because "what arrives elsewhere under a PSN that is taken looks like a needless repetition with other bytes"
         "sends each retransmission a second time on another path" => Astray::default();
-    "repair-altered" "REL-027" ["STRM-019", "STRM-020"] "changes a payload byte of each retransmission" =>
+    "repair-altered" "REL-027" ["STRM-019", "STRM-020"]
+        because "what is placed is the altered byte"
+        "changes a payload byte of each retransmission" =>
         each(|cbh, sent| {
             let payload = if cbh.opcode == Opcode::WRITE { WRITE_PAYLOAD } else { SEND_PAYLOAD };
             // Four bytes of trailer at least follow the payload.
@@ -236,16 +239,22 @@ catalogue! {
         });
     "repair-unmarked" "REL-028" [] "does not set RTX on retransmissions" =>
         each(|cbh, sent| if is_rtx(cbh) { change(&mut sent.bytes, at::FLAGS, |flags| flags & !0x40); });
-    "first-marked" "REL-029" ["REL-026"] "sets RTX on some first transmissions" => {
+    "first-marked" "REL-029" ["REL-026"]
+        because "a packet marked as sent again has no first transmission"
+        "sets RTX on some first transmissions" => {
         let mut count = 0u32;
         each(move |cbh, sent| if is_new(cbh) {
             count += 1;
             if count % 8 == 1 { change(&mut sent.bytes, at::FLAGS, |flags| flags | 0x40); }
         })
     };
-    "repeat-acknowledged" "REL-030" ["REL-032", "REL-033"] "sends data again that has been acknowledged long ago" =>
+    "repeat-acknowledged" "REL-030" ["REL-032", "REL-033"]
+        because "nothing shows as lost what has been acknowledged"
+        "sends data again that has been acknowledged long ago" =>
         Replay::default();
-    "repair-late" "REL-031" ["REL-034", "REL-044", "REL-048"] "does not look at the vector, so that a gap waits for a probe or a timeout" =>
+    "repair-late" "REL-031" ["REL-034", "REL-044", "REL-048"]
+        because "what is not looked at repairs nothing, hides a lost repair, delays the probe, and makes a false vector a true acknowledgment"
+        "does not look at the vector, so that a gap waits for a probe or a timeout" =>
         receiving(hide_gap);
     "repeat-unprovoked" "REL-032" [] "sends some data twice without any sign of loss" => {
         let mut count = 0u32;
@@ -259,23 +268,34 @@ catalogue! {
             }
         })
     };
-    "repair-twice" "REL-033" ["REL-032"] "sends each retransmission twice" =>
+    "repair-twice" "REL-033" ["REL-032"]
+        because "the second of the two has no evidence of its own"
+        "sends each retransmission twice" =>
         sending(|edge, cbh, sent| {
             if is_rtx(cbh) { edge.send(sent.clone()); }
             edge.send(sent);
         });
-    "never-asks" "REL-035" ["REL-048"] "sends no probe" => dropping(|cbh, _| cbh.opcode == Opcode::PATH_PROBE);
+    "never-asks" "REL-035" ["REL-048"]
+        because "no probe is a late probe"
+        "sends no probe" => dropping(|cbh, _| cbh.opcode == Opcode::PATH_PROBE);
     "probe-wrong-highest" "REL-036" [] "names a PSN in probes that it has not sent" => WrongHighest::default();
     "believes-anything" "REL-044" ["STRM-027"]
+        because "work is done as soon as it is believed to be acknowledged"
         "takes an acknowledgment of more than was sent for one of all that was sent" => Credulous::default();
-    "believes-bit-zero" "REL-045" ["STRM-027"] "acts on an acknowledgment with bit 0 of the vector set" =>
+    "believes-bit-zero" "REL-045" ["STRM-027"]
+        because "work is done as soon as it is believed to be acknowledged"
+        "acts on an acknowledgment with bit 0 of the vector set" =>
         receiving(believe_bit_zero);
-    "believes-other-epoch" "REL-046" ["STRM-027"] "acts on acknowledgments of another epoch" =>
+    "believes-other-epoch" "REL-046" ["STRM-027"]
+        because "work is done as soon as it is believed to be acknowledged"
+        "acts on acknowledgments of another epoch" =>
         receiving(|cbh, received| {
             let other = cbh.opcode.is_ack() && cbh.epoch != 0;
             if other { change(&mut received.bytes, 0, |first| first & 0xf0); }
             other
         });
-    "probe-answer-ignored" "REL-040" ["REL-030", "REL-031", "REL-032"] "does not look at the answers to its probes, so that a timeout has to repair" =>
+    "probe-answer-ignored" "REL-040" ["REL-030", "REL-031", "REL-032"]
+        because "the timeout repairs late, and repairs what the answer has reported as arrived"
+        "does not look at the answers to its probes, so that a timeout has to repair" =>
         Deaf(|cbh| cbh.opcode == Opcode::PATH_PROBE_ACK);
 }

@@ -229,33 +229,45 @@ fn is_middle(bytes: &[u8]) -> bool {
 }
 
 catalogue! {
-    "som-inside" "STRM-015" ["REL-027", "REL-031"] "sets SOM on some packets inside a message; the repair is right" =>
+    "som-inside" "STRM-015" ["REL-027", "REL-031"]
+        because "the peer drops what is spoiled, and its sound repair differs from it; a repair that the peer lost sight of looks late"
+        "sets SOM on some packets inside a message; the repair is right" =>
         some_data(|_, sent| {
             let middle = is_middle(&sent.bytes);
             if middle { change(&mut sent.bytes, at::MFLAGS, |mflags| mflags | 0x80); }
             middle
         });
-    "eom-everywhere" "STRM-016" ["REL-027", "REL-031"] "sets EOM on some packets that end no message; the repair is right" =>
+    "eom-everywhere" "STRM-016" ["REL-027", "REL-031"]
+        because "the peer drops what is spoiled, and its sound repair differs from it; a repair that the peer lost sight of looks late"
+        "sets EOM on some packets that end no message; the repair is right" =>
         some_data(|_, sent| {
             let open = sent.bytes.get(at::MFLAGS).is_some_and(|mflags| mflags & 0x40 == 0);
             if open { change(&mut sent.bytes, at::MFLAGS, |mflags| mflags | 0x40); }
             open
         });
-    "rqsn-on-write" "STRM-008" ["REL-027", "STRM-009"] "sends a receive number in some Writes; the repair has none" =>
+    "rqsn-on-write" "STRM-008" ["REL-027", "STRM-009"]
+        because "the spoiled first transmission differs from its sound repair; receive numbers are counted over all packets"
+        "sends a receive number in some Writes; the repair has none" =>
         some_data(|cbh, sent| {
             if cbh.opcode == Opcode::WRITE { put(&mut sent.bytes, 18, &[0, 1]); }
             cbh.opcode == Opcode::WRITE
         });
-    "overdraws" "STRM-010" ["STRM-030"] "sends up to eight Sends more than there is credit for" => receiving(overdraw);
+    "overdraws" "STRM-010" ["STRM-030"]
+        because "who sends without credit does not ask for it"
+        "sends up to eight Sends more than there is credit for" => receiving(overdraw);
     "past-message-window" "STRM-011" [] "as initiator, starts messages beyond the agreed window" => WideWindow::default();
-    "one-byte-too-many" "STRM-021" ["STRM-019", "CONV-008", "REL-006", "STRM-032"] "changes one byte beside each message that is written" => OneTooMany;
+    "one-byte-too-many" "STRM-021" ["STRM-019", "CONV-008", "REL-006", "STRM-032"]
+        because "the byte beside a message may belong to its neighbour: content, region and completeness suffer with it"
+        "changes one byte beside each message that is written" => OneTooMany;
     "receives-out-of-order" "STRM-024" [] "reports receives two by two in the wrong order" =>
         Swapped { picks: |kind| kind == WorkKind::Recv, waiting: None };
     "receives-longer" "STRM-026" [] "reports one byte more than was received" =>
         reporting(|event| if let Event::Completion { kind: WorkKind::Recv, status: Status::Success, byte_len, .. } = event {
             *byte_len += 1;
         });
-    "completes-early" "STRM-027" ["CONN-026"] "reports work as done when its last packet has been sent" => Early::default();
+    "completes-early" "STRM-027" ["CONN-026"]
+        because "it closes before its last packet has arrived, while the peer is not ready to answer"
+        "reports work as done when its last packet has been sent" => Early::default();
     "completes-out-of-order" "STRM-028" [] "reports sent work two by two in the wrong order" =>
         Swapped { picks: |kind| kind != WorkKind::Recv, waiting: None };
     "credit-not-told" "STRM-029" [] "does not answer when it is asked for credit" => NoCredit::default();

@@ -118,8 +118,9 @@ fn hostile_text_cannot_act() {
 }
 
 #[test]
+#[ignore = "needs xmllint, and METAROCE_SCHEMAS to name the folder of junit/junit-10.xsd"]
 fn the_strict_schema_accepts_it() {
-    let Some(schema) = schema() else { return };
+    let schema = schema();
     for result in [sample(), hostile()] {
         let text = junit::render(&result).unwrap();
         assert_eq!(xmllint(&schema, &text), Ok(()));
@@ -130,31 +131,12 @@ fn the_strict_schema_accepts_it() {
     assert!(xmllint(&schema, &doctored).is_err());
 }
 
-/// The schema, or a line on standard error, past the capture of the test harness, that says why the test is skipped.
-fn schema() -> Option<PathBuf> {
-    let skip = |why: &str| {
-        let line = format!("skipped: the_strict_schema_accepts_it: {why}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        None
-    };
-    let Some(folder) = std::env::var_os("METAROCE_SCHEMAS") else {
-        return skip("METAROCE_SCHEMAS is not set");
-    };
-    let found = Command::new("xmllint")
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    if found.is_err() {
-        return skip("xmllint is not installed");
-    }
+/// The schema in the folder that METAROCE_SCHEMAS names.
+fn schema() -> PathBuf {
+    let folder = std::env::var_os("METAROCE_SCHEMAS").unwrap();
     let schema = Path::new(&folder).join("junit/junit-10.xsd");
-    assert!(
-        schema.is_file(),
-        "METAROCE_SCHEMAS is set and {} is not there",
-        schema.display()
-    );
-    Some(schema)
+    assert!(schema.is_file(), "{} is not there", schema.display());
+    schema
 }
 
 fn xmllint(schema: &Path, text: &str) -> Result<(), String> {
