@@ -53,6 +53,13 @@ pub fn file_sha256(path: &Path) -> Result<String, JudgeError> {
 /// [`JudgeError`] when a file is missing, damaged, cut, or belongs to another test.
 pub fn judge(folder: &Path) -> Result<TestResult, JudgeError> {
     let declaration = read_declaration(folder)?;
+    if let Some(problem) = declaration.problem.as_ref().filter(|p| p.side.is_none()) {
+        // What the harness failed to write cannot be read either, and is not needed: there is nothing to judge.
+        let mut result = unjudged(&declaration);
+        result.conduct = Conduct::Error;
+        result.reason = Some(format!("the harness: {}", problem.message));
+        return Ok(result);
+    }
     for (name, told) in [
         (CAPTURE, &declaration.capture_sha256),
         (EVENTS, &declaration.events_sha256),
@@ -252,28 +259,16 @@ impl<'t> Trial<'t> {
             (side.to_string(), panel.finish())
         };
         let findings = merge(self.panels.into_iter().map(finish).collect());
-        let mut result = TestResult {
-            id: declaration.test.clone(),
-            title: declaration.title.clone(),
-            scenario: declaration.test.clone(),
-            evidence: Some(format!("{}/{CAPTURE}", declaration.test)),
-            conduct: Conduct::Sound,
-            verdict: Verdict::Pass,
-            reason: None,
-            adapters: Vec::new(),
-            findings,
-        };
-        result.adapters = adapter_exits(declaration);
+        let mut result = unjudged(declaration);
+        result.findings = findings;
         if let Some(problem) = &declaration.problem {
             let who = problem.side.map_or("the harness".to_owned(), |side| {
                 format!("party {side} ({})", declaration.party(side).name)
             });
             result.reason = Some(format!("{who}: {}", problem.message));
             match problem.side {
-                None => {
-                    result.conduct = Conduct::Error;
-                    result.findings.clear();
-                }
+                // Told apart before the capture is read.
+                None => result.conduct = Conduct::Error,
                 // Nobody is at fault: nothing passes, what was broken stays broken.
                 Some(side) if excused(side, events) => keep_failures(&mut result),
                 Some(side) if declaration.judged.contains(&side) => {
@@ -294,6 +289,21 @@ impl<'t> Trial<'t> {
             keep_failures(&mut result);
         }
         result
+    }
+}
+
+/// The result of a test before its evidence is looked at.
+fn unjudged(declaration: &Declaration) -> TestResult {
+    TestResult {
+        id: declaration.test.clone(),
+        title: declaration.title.clone(),
+        scenario: declaration.test.clone(),
+        evidence: Some(format!("{}/{CAPTURE}", declaration.test)),
+        conduct: Conduct::Sound,
+        verdict: Verdict::Error,
+        reason: None,
+        adapters: adapter_exits(declaration),
+        findings: Vec::new(),
     }
 }
 

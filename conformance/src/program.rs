@@ -167,20 +167,22 @@ impl<'p> Program<'p> {
             self.run_honest()
         };
         if let Err(error) = outcome {
-            if let (Some(side), PartyError::Refused { op, code, message }) =
-                (error.side, &error.error)
+            if let BedError::Party {
+                side,
+                error: PartyError::Refused { op, code, message },
+            } = &error
             {
                 let what = What::Refused {
                     op: op.clone(),
                     code: code.clone(),
                     message: message.clone(),
                 };
-                self.note(side, what);
+                self.note(*side, what);
                 self.listen();
             }
             self.record.problem = Some(Problem {
-                side: error.side,
-                message: error.error.to_string(),
+                side: error.side(),
+                message: error.to_string(),
             });
         }
         self.record
@@ -640,7 +642,7 @@ impl<'p> Program<'p> {
                 Ok(())
             }
             // A connection that is over may have no counters any more.
-            Err(BedError {
+            Err(BedError::Party {
                 error: PartyError::Refused { .. },
                 ..
             }) => Ok(()),

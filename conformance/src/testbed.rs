@@ -17,33 +17,37 @@ pub use sim::{SimBed, SimParty};
 
 /// Why a testbed cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{error}")]
-pub struct BedError {
-    /// The party that is to blame; none where it is the harness.
-    pub side: Option<Side>,
-    /// What happened.
-    pub error: PartyErrorOrHarness,
+pub enum BedError {
+    /// A party is to blame.
+    #[error("{error}")]
+    Party {
+        /// Which.
+        side: Side,
+        /// What it did.
+        error: PartyError,
+    },
+    /// The harness is to blame, or the machine.
+    #[error("{0}")]
+    Harness(String),
 }
-
-/// Whose fault, with the details.
-pub type PartyErrorOrHarness = PartyError;
 
 impl BedError {
     /// A fault of the party on `side`.
     pub fn party(side: Side, error: PartyError) -> Self {
-        Self {
-            side: Some(side),
-            error,
-        }
+        Self::Party { side, error }
     }
 
     /// A fault of the harness itself.
     pub fn harness(message: impl ToString) -> Self {
-        let error = PartyError::Start {
-            command: "the link".into(),
-            message: message.to_string(),
-        };
-        Self { side: None, error }
+        Self::Harness(message.to_string())
+    }
+
+    /// The party that is to blame; none where it is the harness.
+    pub fn side(&self) -> Option<Side> {
+        match self {
+            Self::Party { side, .. } => Some(*side),
+            Self::Harness(_) => None,
+        }
     }
 }
 

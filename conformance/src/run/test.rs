@@ -126,8 +126,8 @@ fn attempt_test(plan: &Plan, test: &Test, folder: &Path, attempt: u32) -> Result
     let (mut record, end) = outcome;
     let end = end.unwrap_or_else(|error| {
         record.problem.get_or_insert(Problem {
-            side: error.side,
-            message: error.error.to_string(),
+            side: error.side(),
+            message: error.to_string(),
         });
         LinkEnd {
             rules: Vec::new(),

@@ -58,9 +58,12 @@ impl Testbed for RelayBed {
 
     fn call(&mut self, side: Side, request: &Request) -> Result<Value, BedError> {
         match &mut self.processes[side.index()] {
-            Some(process) => process.call(request).map_err(|error| BedError {
-                side: (!error.is_ours()).then_some(side),
-                error,
+            Some(process) => process.call(request).map_err(|error| {
+                if error.is_ours() {
+                    BedError::harness(error)
+                } else {
+                    BedError::party(side, error)
+                }
             }),
             None => Err(BedError::harness(format!(
                 "the scripted peer was asked for {}",

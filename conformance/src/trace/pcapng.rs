@@ -157,13 +157,24 @@ impl TraceWriter {
         flushed.map_err(|e| self.error("end".into(), e))
     }
 
-    fn error(&self, place: String, error: impl ToString) -> TraceError {
+    fn error(&self, place: String, error: impl std::error::Error) -> TraceError {
         TraceError {
             file: self.file.clone(),
             place,
-            message: error.to_string(),
+            message: with_cause(&error),
         }
     }
+}
+
+/// An error with what the system says below it: the library's own words do not tell a full disk from a broken one.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(cause) = below {
+        text = format!("{text}: {cause}");
+        below = cause.source();
+    }
+    text
 }
 
 /// Reads a capture of this suite from front to back.
