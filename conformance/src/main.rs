@@ -23,7 +23,7 @@ const EXAMPLES: &str = "Examples:
   metaroce analyze target/metaroce/latest   compute the verdicts again from the evidence
   metaroce explain REL-031                  show a clause and what judges it
 
-Exit codes: 0 all selected clauses pass, 1 a clause failed, 2 usage or input error, 3 nothing failed but something is
+Exit codes: 0 all selected clauses pass, 1 a clause or a test as a whole failed, 2 usage or input error, 3 nothing failed but something is
 inconclusive, 4 harness error, or the run was interrupted.";
 
 #[derive(Subcommand)]
@@ -240,9 +240,9 @@ fn run_tests(args: &RunArgs) -> Result<u8, RunError> {
     let result = result?;
     let harness = |e: metaroce_reports::RenderError| RunError::Harness(e.to_string());
     for (name, text) in [
-        ("report.md", metaroce_reports::markdown::render(&result)),
+        (run::REPORT, metaroce_reports::markdown::render(&result)),
         (
-            "junit.xml",
+            run::JUNIT,
             metaroce_reports::junit::render(&result).map_err(harness)?,
         ),
     ] {

@@ -1,17 +1,20 @@
 //! The upper tester: opens both parties, posts the work of a scenario, waits for its completions and looks into the
 //! memory that it went to. It is the same for every link.
 
+mod work;
+
 use std::net::SocketAddr;
 
 use crate::evidence::{Event, MemoryPart, Problem, What, WorkKind};
 use crate::iut::{
-    Capabilities, Hello, Open, PROTOCOL, PartyError, Post, Registered, Report, Request, read_value,
+    Capabilities, Hello, Open, PROTOCOL, PartyError, Registered, Report, Request, read_value,
 };
-use crate::payload::{FILL, hex, pattern, sha256};
-use crate::scenario::{Scenario, Transfer, Work};
+use crate::payload::FILL;
+use crate::scenario::Scenario;
 use crate::testbed::{BedError, Testbed};
 use crate::tester;
 use crate::trace::Side;
+use work::{Message, bad_va, parse_va};
 
 /// Bytes of sentinel before and after the place of a message.
 const MARGIN: u64 = 64;
@@ -92,32 +95,6 @@ fn call<T: serde::de::DeserializeOwned>(
 ) -> Result<T, BedError> {
     let value = bed.call(side, request)?;
     read_value(request.op(), value).map_err(|e| BedError::party(side, e))
-}
-
-/// A message on its way.
-struct Message {
-    from: Side,
-    kind: WorkKind,
-    wr_id: u64,
-    /// The receive's id, for a Send.
-    recv_id: u64,
-    len: u64,
-    seed: u64,
-    /// Region at the receiver.
-    mr: u32,
-    /// What the sender and, for a Send, the receiver reported.
-    statuses: [Option<String>; 2],
-}
-
-impl Message {
-    fn done(&self) -> bool {
-        self.statuses[0].is_some() && (self.kind == WorkKind::Write || self.statuses[1].is_some())
-    }
-
-    fn arrived(&self) -> bool {
-        let good = |status: &Option<String>| status.as_deref() == Some("IBV_WC_SUCCESS");
-        good(&self.statuses[usize::from(self.kind == WorkKind::Send)])
-    }
 }
 
 /// Runs a scenario between two parties.
@@ -401,225 +378,6 @@ impl<'p> Program<'p> {
         Ok(done)
     }
 
-    fn post_work(&mut self) -> Result<(), BedError> {
-        for work in &self.scenario.work {
-            let (kind, transfer): (WorkKind, &Transfer) = match work {
-                Work::Write(transfer) => (WorkKind::Write, transfer),
-                Work::Send(transfer) => (WorkKind::Send, transfer),
-                Work::Recv(transfer) => (WorkKind::Recv, transfer),
-            };
-            for _ in 0..transfer.count {
-                if kind == WorkKind::Recv {
-                    self.post_receive(transfer)?;
-                    continue;
-                }
-                self.post_message(transfer.from, kind, transfer.stream, transfer.size.bytes())?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Posts a receive for what a tester sends.
-    fn post_receive(&mut self, transfer: &Transfer) -> Result<(), BedError> {
-        let (to, len) = (transfer.from.other(), transfer.size.bytes());
-        let stream = transfer.stream * 2;
-        let wr_id = self.next_wr_id;
-        self.next_wr_id += 2;
-        let region = Request::Register {
-            len,
-            fill: FILL,
-            remote_write: false,
-        };
-        let region: Registered = call(self.bed, to, &region)?;
-        let posted = What::Posted {
-            stream,
-            wr_id,
-            kind: WorkKind::Recv,
-            len: u32::try_from(len).unwrap_or(u32::MAX),
-            remote: None,
-        };
-        self.note(to, posted);
-        let post = Post {
-            conn: 0,
-            stream,
-            wr_id,
-            mr: region.mr,
-            offset: 0,
-            len,
-        };
-        self.call_ok(to, &Request::PostRecv(post))
-    }
-
-    fn post_message(
-        &mut self,
-        from: Side,
-        kind: WorkKind,
-        stream: u16,
-        len: u64,
-    ) -> Result<(), BedError> {
-        let stream = stream * 2;
-        let wr_id = self.next_wr_id;
-        self.next_wr_id += 2;
-        let seed = self.seed.rotate_left(17) ^ wr_id;
-        let to = from.other();
-        let peer_is_tester = self.bed.tester().is_some();
-        let target = if peer_is_tester {
-            Registered {
-                mr: 0,
-                va: "0x10000".into(),
-                rkey: 1,
-            }
-        } else {
-            call(
-                self.bed,
-                to,
-                &Request::Register {
-                    len: len + 2 * MARGIN,
-                    fill: FILL,
-                    remote_write: kind == WorkKind::Write,
-                },
-            )?
-        };
-        let va = parse_va(&target.va).ok_or_else(|| bad_va(to, &target.va))?;
-        let source: Registered = call(
-            self.bed,
-            from,
-            &Request::Register {
-                len: len.max(1),
-                fill: 0,
-                remote_write: false,
-            },
-        )?;
-        self.fill(from, source.mr, seed, len)?;
-        let post = Post {
-            conn: 0,
-            stream,
-            wr_id,
-            mr: source.mr,
-            offset: 0,
-            len,
-        };
-        let bytes = u32::try_from(len).unwrap_or(u32::MAX);
-        let posted = |kind, wr_id, remote| What::Posted {
-            stream,
-            wr_id,
-            kind,
-            len: bytes,
-            remote,
-        };
-        if kind == WorkKind::Send {
-            if peer_is_tester {
-                self.note(from, posted(kind, wr_id, None));
-                return self.call_ok(from, &Request::PostSend(post));
-            }
-            let recv = Post {
-                wr_id: wr_id + 1,
-                mr: target.mr,
-                offset: MARGIN,
-                ..post.clone()
-            };
-            self.note(to, posted(WorkKind::Recv, wr_id + 1, None));
-            self.call_ok(to, &Request::PostRecv(recv))?;
-            self.note(from, posted(kind, wr_id, None));
-            self.call_ok(from, &Request::PostSend(post))?;
-        } else {
-            let va = va.wrapping_add(MARGIN);
-            self.note(from, posted(kind, wr_id, Some((va, target.rkey))));
-            self.call_ok(
-                from,
-                &Request::PostWrite {
-                    post,
-                    va: format!("{va:#x}"),
-                    rkey: target.rkey,
-                },
-            )?;
-        }
-        if !peer_is_tester {
-            self.messages.push(Message {
-                from,
-                kind,
-                wr_id,
-                recv_id: wr_id + 1,
-                len,
-                seed,
-                mr: target.mr,
-                statuses: [None, None],
-            });
-        }
-        Ok(())
-    }
-
-    fn fill(&mut self, side: Side, mr: u32, seed: u64, len: u64) -> Result<(), BedError> {
-        let bytes: Vec<u8> = (0..len).map(|i| pattern(seed, i)).collect();
-        for (n, chunk) in bytes.chunks(CHUNK).enumerate() {
-            let offset = (n * CHUNK) as u64;
-            self.call_ok(
-                side,
-                &Request::WriteMemory {
-                    mr,
-                    offset,
-                    hex: hex(chunk),
-                },
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Compares the memory of every message that is reported to have arrived, once; tells whether all is as it must be.
-    fn check_memory(&mut self) -> Result<bool, BedError> {
-        let mut good = true;
-        for message in std::mem::take(&mut self.messages) {
-            if message.arrived() {
-                let to = message.from.other();
-                let wr_id = if message.kind == WorkKind::Send {
-                    message.recv_id
-                } else {
-                    message.wr_id
-                };
-                let (len, seed) = (message.len, message.seed);
-                good &= self.compare(to, message.mr, MARGIN, MemoryPart::Inside, wr_id, |_| {
-                    (0..len).map(|i| pattern(seed, i)).collect()
-                })?;
-                for offset in [0, MARGIN + len] {
-                    let sentinel = |_: &dyn Testbed| vec![FILL; MARGIN as usize];
-                    good &=
-                        self.compare(to, message.mr, offset, MemoryPart::Outside, wr_id, sentinel)?;
-                }
-            }
-        }
-        Ok(good)
-    }
-
-    fn compare(
-        &mut self,
-        side: Side,
-        mr: u32,
-        offset: u64,
-        part: MemoryPart,
-        wr_id: u64,
-        expected: impl FnOnce(&dyn Testbed) -> Vec<u8>,
-    ) -> Result<bool, BedError> {
-        #[derive(serde::Deserialize)]
-        struct Answer {
-            #[serde(deserialize_with = "crate::iut::shown")]
-            sha256: String,
-        }
-        let expected = expected(self.bed);
-        let len = expected.len() as u64;
-        let seen: Answer = call(self.bed, side, &Request::Digest { mr, offset, len })?;
-        let expected = sha256(&expected);
-        let equal = expected == seen.sha256;
-        let what = What::Memory {
-            wr_id,
-            part,
-            len,
-            expected,
-            seen: seen.sha256,
-        };
-        self.note(side, what);
-        Ok(equal)
-    }
-
     fn counters(&mut self) -> Result<(), BedError> {
         Side::BOTH
             .into_iter()
@@ -758,20 +516,4 @@ impl<'p> Program<'p> {
             );
         }
     }
-}
-
-fn parse_va(text: &str) -> Option<u64> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
-}
-
-fn bad_va(side: Side, va: &str) -> BedError {
-    let what = "a va that is not 0x and hex digits".into();
-    BedError::party(
-        side,
-        PartyError::Garbage {
-            op: "register".into(),
-            what,
-            line: crate::iut::printable(va),
-        },
-    )
 }

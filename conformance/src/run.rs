@@ -20,6 +20,10 @@ pub use analyze::{analyze, versions};
 pub const RUN: &str = "run.json";
 /// File with the result.
 pub const RESULT: &str = "result.json";
+/// File with the result for pull requests.
+pub const REPORT: &str = "report.md";
+/// File with the result for continuous integration.
+pub const JUNIT: &str = "junit.xml";
 /// Version of the form of [`RunFile`].
 pub const SCHEMA: &str = "metaroce-run/1";
 
@@ -270,6 +274,14 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
     written.map_err(|e| RunError::Harness(format!("{}: {e}", path.display())))
 }
 
+/// Files that a run leaves at the top of its folder, [`RUN`] aside.
+const WRITTEN: [&str; 3] = [RESULT, REPORT, JUNIT];
+
+/// Whether the file is the one of that name, or what a write cut short has left of it.
+fn is_ours(path: &Path, name: &str) -> bool {
+    path.ends_with(name) || path.ends_with(Path::new(name).with_extension("partial"))
+}
+
 fn prepare(folder: &Path) -> Result<(), RunError> {
     let io = |e: std::io::Error| RunError::Harness(format!("{}: {e}", folder.display()));
     if folder.exists() {
@@ -293,7 +305,7 @@ fn clear(folder: &Path) -> std::io::Result<()> {
         let path: PathBuf = entry?.path();
         if path.is_dir() && is_test(&path)? {
             std::fs::remove_dir_all(&path)?;
-        } else if path.is_file() && !path.ends_with(RUN) {
+        } else if path.is_file() && WRITTEN.iter().any(|name| is_ours(&path, name)) {
             std::fs::remove_file(&path)?;
         }
     }
