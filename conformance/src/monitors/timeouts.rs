@@ -115,20 +115,22 @@ impl Monitor for BackOff {
             Relation::AckArrived(ack) if ack.fault.is_none() => {
                 self.last.remove(&ack.path);
             }
-            Relation::DataSent(data) => {
-                let timeout = data.before.is_some() && by_timeout(data);
-                if !timeout || is_reaction(s, model, data) {
+            Relation::DataSent(data) if data.before.is_some() => {
+                let slack = model.slack_ns();
+                let last = self.last.get(&data.path).copied();
+                if last.is_some_and(|(then, ..)| s.time - then <= BURST + slack) {
                     return;
                 }
-                let slack = model.slack_ns();
-                let Some((then, frame, pause)) = self.last.get(&data.path).copied() else {
+                if !by_timeout(data) || is_reaction(s, model, data) {
+                    // It may have been a timeout or not: the pauses before and after it cannot be told.
+                    self.last.remove(&data.path);
+                    return;
+                }
+                let Some((then, frame, pause)) = last else {
                     self.last.insert(data.path, (s.time, s.frame, None));
                     return;
                 };
                 let waited = s.time - then;
-                if waited <= BURST + slack {
-                    return;
-                }
                 self.last.insert(data.path, (s.time, s.frame, Some(waited)));
                 // The first pause in a row cannot be told from the time before it: two in a row are compared.
                 let Some(pause) = pause else { return };
