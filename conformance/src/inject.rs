@@ -8,7 +8,7 @@ mod facts;
 mod feasible;
 mod rule;
 
-pub use engine::{Decision, Delivery, Injector};
+pub use engine::{Decision, Delivery, Injector, stranger};
 pub use feasible::{Infeasible, feasible};
 pub use rule::{
     Action, Class, Classes, Corrupt, Duplicate, HoldUntil, Match, Numbers, Reorder, Rule,

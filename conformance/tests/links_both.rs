@@ -42,6 +42,7 @@ const RULES: &str = "
 - {id: forge, match: {from: a, psn: '50..52'}, at_least: 8, action: {corrupt: {byte: 60, bit: 3, reseal: true}}}
 - {id: cut, match: {psn: 70}, at_least: 4, action: {truncate: 48B}}
 - {id: move, match: {path: 0, psn: [80, '85..90']}, at_least: 8, action: {source_port: 50009}}
+- {id: strange, match: {path: 2, psn: '60..63'}, at_least: 4, action: stranger}
 ";
 
 /// The rules, each bounded to first transmissions as they must be to be survived: here every packet is sent once.
@@ -191,6 +192,8 @@ fn relayed(expected: [usize; 2]) -> Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Plain {
     from: Side,
+    /// Whether it comes from an address that no party has: theirs end in a small number.
+    stranger: bool,
     src_port: u16,
     ecn: u8,
     sound: bool,
@@ -202,6 +205,7 @@ fn plain(observation: &Observation) -> Plain {
     let (bytes, _trailer) = frame.payload.split_last_chunk::<4>().unwrap();
     Plain {
         from: observation.from,
+        stranger: matches!(frame.src.ip(), std::net::IpAddr::V4(ip) if ip.octets()[3] > 100),
         src_port: frame.src.port(),
         ecn: frame.ecn.bits(),
         sound: crc::verify(&frame.pseudo_header(), frame.payload).is_ok(),
@@ -367,6 +371,7 @@ fn consequence(entered: &Observation) -> Vec<Plain> {
                 packet.sound = false;
             }
             "move" => packet.src_port = 50_009,
+            "strange" => packet.stranger = true,
             "late" | "back" | "wait" => {}
             other => panic!("{other} is not among the rules"),
         }

@@ -40,6 +40,7 @@ fn untouched(sent: &Sent, from: Side) -> Delivery {
         src: sent.src,
         dst: sent.dst,
         from,
+        stranger: false,
     }
 }
 
@@ -214,6 +215,14 @@ fn every_action_does_what_it_says() {
     let (out, mut whole, _) = one("{source_port: 4000}");
     whole.src.set_port(4000);
     assert_eq!(out, [whole]);
+    let (out, whole, _) = one("stranger");
+    assert_eq!(
+        out,
+        [Delivery {
+            stranger: true,
+            ..whole
+        }]
+    );
     let (out, mut whole, sent) = one("{corrupt: {byte: 60, bit: 3}}");
     whole.bytes[60] ^= 8;
     assert_eq!(out, [whole]);

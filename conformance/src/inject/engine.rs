@@ -1,6 +1,6 @@
 //! Rules at work.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use metaroce_wire::crc;
 use metaroce_wire::frame::{Ecn, Frame};
@@ -25,6 +25,23 @@ pub struct Delivery {
     pub dst: SocketAddr,
     /// Who sent it.
     pub from: Side,
+    /// Whether it leaves the link from the address of [`stranger`], for which the link makes its trailer right.
+    pub stranger: bool,
+}
+
+/// An address that belongs to no party of a test in which `ip` takes part: 100 further in its last byte.
+pub fn stranger(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            IpAddr::from([a, b, c, d.wrapping_add(100)])
+        }
+        IpAddr::V6(ip) => {
+            let mut octets = ip.octets();
+            octets[15] = octets[15].wrapping_add(100);
+            IpAddr::from(octets)
+        }
+    }
 }
 
 /// What becomes of a packet, and of others that were waiting for it.
@@ -100,6 +117,7 @@ impl Injector {
                 src: frame.src,
                 dst: frame.dst,
                 from,
+                stranger: false,
             },
             copies: Vec::new(),
             hold: None,
@@ -184,6 +202,8 @@ impl Injector {
             }
             Action::SourcePort(port) if port.get() == delivery.src.port() => return,
             Action::SourcePort(port) => delivery.src.set_port(port.get()),
+            Action::Stranger if delivery.stranger => return,
+            Action::Stranger => delivery.stranger = true,
         }
         if let Some((release, at_most)) = hold {
             if fate.hold.is_some() {

@@ -74,7 +74,11 @@ fn check_rule(rule: &Rule) -> Result<(), Infeasible> {
         check(rule, wait.nanos() <= LONGEST_DELAY, message)
     };
     match &rule.action {
-        Action::Drop | Action::MarkCe | Action::ClearEcn | Action::SourcePort(_) => Ok(()),
+        Action::Drop
+        | Action::MarkCe
+        | Action::ClearEcn
+        | Action::SourcePort(_)
+        | Action::Stranger => Ok(()),
         Action::Truncate(size) => check(
             rule,
             size.bytes() < u64::from(u16::MAX),
@@ -114,7 +118,7 @@ fn check_match(rule: &Rule, matching: &Match) -> Result<(), Infeasible> {
 fn destroys(rule: &Rule) -> bool {
     matches!(
         rule.action,
-        Action::Drop | Action::Corrupt(_) | Action::Truncate(_)
+        Action::Drop | Action::Corrupt(_) | Action::Truncate(_) | Action::Stranger
     )
 }
 

@@ -182,6 +182,8 @@ pub enum Action {
     Truncate(Size),
     /// It comes from another UDP source port, when it had another.
     SourcePort(NonZeroU16),
+    /// It comes from an IP address that is not its sender's, with a trailer that is right for that address.
+    Stranger,
 }
 
 impl Action {
@@ -198,6 +200,7 @@ impl Action {
             Self::Corrupt(_) => "corrupt",
             Self::Truncate(_) => "truncate",
             Self::SourcePort(_) => "source_port",
+            Self::Stranger => "stranger",
         }
     }
 }

@@ -4,9 +4,10 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 
+use metaroce_wire::crc::{self, PseudoHeader};
 use metaroce_wire::frame::{Ecn, Frame};
 
-use crate::inject::{Delivery, Injector};
+use crate::inject::{Delivery, Injector, stranger};
 use crate::trace::{Observation, Side};
 
 /// Datagrams that a party may send at one instant before it counts as run away.
@@ -269,8 +270,15 @@ impl SimLink {
         Ok(())
     }
 
-    fn carry(&mut self, delivery: Delivery) {
+    fn carry(&mut self, mut delivery: Delivery) {
         self.sequence += 1;
+        if delivery.stranger {
+            let before = PseudoHeader::new(delivery.src.ip(), delivery.dst);
+            delivery.src.set_ip(stranger(delivery.src.ip()));
+            let after = PseudoHeader::new(delivery.src.ip(), delivery.dst);
+            // Too short for a trailer: there is nothing to carry over.
+            let _too_short = crc::translate(&before, &after, &mut delivery.bytes);
+        }
         self.under_way.push(Reverse(UnderWay {
             at: self.now + self.delay_ns + delivery.delay_ns,
             sequence: self.sequence,

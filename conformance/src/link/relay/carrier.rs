@@ -11,7 +11,7 @@ use metaroce_wire::frame::{Ecn, Frame};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{RelayError, RelayReport, RelaySetup, failed};
-use crate::inject::Delivery;
+use crate::inject::{Delivery, stranger};
 use crate::link::port::{Batch, Port};
 use crate::trace::pcapng::TraceWriter;
 use crate::trace::{Note, Observation, Side};
@@ -36,6 +36,7 @@ struct Due {
     at: u64,
     sequence: u64,
     from: Side,
+    stranger: bool,
     src_port: u16,
     dst_port: u16,
     ecn: u8,
@@ -48,6 +49,8 @@ pub(super) struct Carrier {
     capture: TraceWriter,
     /// By side, then by port: the relay's sockets at its address next to that side.
     ports: [BTreeMap<u16, Port>; 2],
+    /// The same for packets that come from a stranger; nobody answers to them.
+    strange: [BTreeMap<u16, Port>; 2],
     due: BinaryHeap<Reverse<Due>>,
     sequence: u64,
     jitter_ns: u64,
@@ -70,6 +73,7 @@ impl Carrier {
             setup,
             capture,
             ports,
+            strange: [BTreeMap::new(), BTreeMap::new()],
             due: BinaryHeap::new(),
             sequence: 0,
             jitter_ns: 0,
@@ -205,6 +209,7 @@ impl Carrier {
             at: now + self.setup.delay_ns + delivery.delay_ns,
             sequence: self.sequence,
             from: delivery.from,
+            stranger: delivery.stranger,
             src_port: delivery.src.port(),
             dst_port: delivery.dst.port(),
             ecn: delivery.ecn.bits(),
@@ -235,7 +240,12 @@ impl Carrier {
         let service = due.dst_port == self.setup.addresses.at(due.from).1.port();
         let dst_port = if service { party.port() } else { due.dst_port };
         let dst = SocketAddr::new(party.ip(), dst_port);
-        let src = SocketAddr::new(end.ip(), due.src_port);
+        let ip = if due.stranger {
+            stranger(end.ip())
+        } else {
+            end.ip()
+        };
+        let src = SocketAddr::new(ip, due.src_port);
         let before = PseudoHeader::new(was_src.ip(), was_dst);
         let after = PseudoHeader::new(src.ip(), dst);
         // Too short for a trailer: there is nothing to carry over.
@@ -261,7 +271,11 @@ impl Carrier {
         ecn: Ecn,
         bytes: &[u8],
     ) -> Result<(), RelayError> {
-        let ports = &mut self.ports[to.index()];
+        let ports = if src.ip() == self.setup.addresses.at(to).1.ip() {
+            &mut self.ports[to.index()]
+        } else {
+            &mut self.strange[to.index()]
+        };
         let full = ports.len() > MOST_PORTS;
         let port = match ports.entry(src.port()) {
             std::collections::btree_map::Entry::Occupied(port) => port.into_mut(),
