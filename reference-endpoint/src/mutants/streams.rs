@@ -229,16 +229,16 @@ fn is_middle(bytes: &[u8]) -> bool {
 }
 
 catalogue! {
-    "som-inside" "STRM-015" ["REL-027", "REL-031"]
-        because "the peer drops what is spoiled, and its sound repair differs from it; a repair that the peer lost sight of looks late"
+    "som-inside" "STRM-015" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
         "sets SOM on some packets inside a message; the repair is right" =>
         some_data(|_, sent| {
             let middle = is_middle(&sent.bytes);
             if middle { change(&mut sent.bytes, at::MFLAGS, |mflags| mflags | 0x80); }
             middle
         });
-    "eom-everywhere" "STRM-016" ["REL-027", "REL-031"]
-        because "the peer drops what is spoiled, and its sound repair differs from it; a repair that the peer lost sight of looks late"
+    "eom-everywhere" "STRM-016" ["REL-027"]
+        because "the spoiled first transmission differs from its sound repair"
         "sets EOM on some packets that end no message; the repair is right" =>
         some_data(|_, sent| {
             let open = sent.bytes.get(at::MFLAGS).is_some_and(|mflags| mflags & 0x40 == 0);
