@@ -14,6 +14,8 @@ pub enum Found {
     Skip,
     /// It is kept.
     Held,
+    /// It applies, and whether it is kept cannot be told: why.
+    Unsure(String),
     /// It is broken: what was expected, what was seen.
     Broken(String, String),
     /// The same, with other frames that belong to the finding.
@@ -37,6 +39,10 @@ pub(super) fn note(tally: &mut Tally, frame: u64, found: Found) {
     match found {
         Found::Skip => {}
         Found::Held => tally.held(),
+        Found::Unsure(why) => {
+            tally.met();
+            tally.unsure(|| why);
+        }
         Found::Broken(expected, seen) => tally.broken(vec![frame], expected, seen),
         Found::BrokenWith(mut frames, expected, seen) => {
             frames.retain(|other| *other != 0 && *other != frame);

@@ -12,6 +12,9 @@ pub(super) struct Due<K> {
     pub key: K,
     /// Since when, ns.
     pub since: u64,
+    /// Until when it surely happens in time, ns. Between this and the deadline it may be late, or the machine may have
+    /// held it up.
+    pub sure: u64,
     /// By when, ns; the allowance is in it.
     pub deadline: u64,
     /// The frames that ask for it.
@@ -61,18 +64,20 @@ impl<K> Dues<K> {
         met
     }
 
-    /// Takes out what has happened, and counts it as held.
-    pub fn hold(&mut self, tally: &mut Tally, fits: impl Fn(&K) -> bool) {
-        for _ in self.met(fits) {
-            tally.held();
-        }
-    }
-
-    /// Takes out what happens at `now` in `frame`: held when in time, violated when late.
+    /// Takes out what happens at `now` in `frame`: held when surely in time, violated when surely late.
     pub fn settle(&mut self, now: u64, frame: u64, tally: &mut Tally, fits: impl Fn(&K) -> bool) {
         for mut due in self.met(fits) {
-            if now <= due.deadline {
+            if now <= due.sure {
                 tally.held();
+            } else if now <= due.deadline {
+                let waited = now - due.since;
+                let expected = due.expected;
+                tally.met();
+                tally.unsure(|| {
+                    format!(
+                        "{expected}: it came after {waited} ns, and the machine may have held it up"
+                    )
+                });
             } else {
                 due.frames.push(frame);
                 let seen = format!("after {} ns", now - due.since);

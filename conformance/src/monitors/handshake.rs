@@ -225,6 +225,7 @@ impl Monitor for Accepts {
                     self.dues.add(Due {
                         key: transaction,
                         since: s.time,
+                        sure: patience(s, model),
                         deadline: patience(s, model),
                         frames: vec![s.frame],
                         expected: format!("ACCEPT under transaction {transaction}"),
@@ -237,7 +238,8 @@ impl Monitor for Accepts {
                     .find(false, Opcode::OPEN, transaction)
                     .is_some()
                 {
-                    self.dues.hold(tally, |waiting| *waiting == transaction);
+                    self.dues
+                        .settle(s.time, s.frame, tally, |waiting| *waiting == transaction);
                 } else if !model.control.is_partial() {
                     let expected = "the transaction id of an OPEN";
                     tally.broken(vec![s.frame], expected, format!("{transaction}"));
@@ -419,6 +421,7 @@ impl Monitor for ConfirmsAgain {
                     self.dues.add(Due {
                         key: transaction,
                         since: s.time,
+                        sure: patience(s, model),
                         deadline: patience(s, model),
                         frames: vec![s.frame],
                         expected: "CONFIRM_ACK again".into(),
@@ -426,7 +429,8 @@ impl Monitor for ConfirmsAgain {
                 }
             }
             Some(Body::ConfirmAck(_)) if s.sent => {
-                self.dues.hold(tally, |waiting| *waiting == transaction);
+                self.dues
+                    .settle(s.time, s.frame, tally, |waiting| *waiting == transaction);
             }
             _ => {}
         }

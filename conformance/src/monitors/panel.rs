@@ -48,6 +48,11 @@ impl Tally {
         self.exercised += 1;
     }
 
+    /// The clause applied, and whether it was kept cannot be told.
+    pub fn met(&mut self) {
+        self.exercised += 1;
+    }
+
     /// The clause applied and was violated.
     pub fn broken(
         &mut self,

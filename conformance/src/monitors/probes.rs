@@ -68,6 +68,7 @@ impl Monitor for Answers {
                             probe.highest_psn,
                         ),
                         since: s.time,
+                        sure: s.time + model.slack_ns(),
                         deadline: s.time + model.context.allowance_ns,
                         frames: vec![s.frame],
                         expected: format!(
@@ -85,9 +86,9 @@ impl Monitor for Answers {
                     answer.timestamp_echo,
                     answer.highest_psn,
                 );
-                let met = self.dues.met(|waiting| *waiting == key);
-                if !met.is_empty() {
-                    met.iter().for_each(|_| tally.held());
+                if self.dues.any(|waiting| *waiting == key) {
+                    self.dues
+                        .settle(s.time, s.frame, tally, |waiting| *waiting == key);
                     return;
                 }
                 // The right transaction with something else wrong.

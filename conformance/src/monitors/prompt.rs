@@ -64,6 +64,7 @@ impl Monitor for AtOnce {
                 self.dues.add(Due {
                     key: (arrival.path, arrival.seq),
                     since: s.time,
+                    sure: s.time + model.slack_ns(),
                     deadline: s.time + allowance,
                     frames: vec![s.frame],
                     expected: format!(
@@ -76,7 +77,7 @@ impl Monitor for AtOnce {
                 // One that is late by now has to be counted before it is met.
                 self.dues.expire(s.time, tally, |_| must_acknowledge(model));
                 let covering = self.covering;
-                self.dues.hold(tally, |(path, seq)| {
+                self.dues.settle(s.time, s.frame, tally, |(path, seq)| {
                     *path == ack.path && (!covering || ack.may_cover(*seq))
                 });
             }
@@ -119,12 +120,13 @@ impl Monitor for WithinDelay {
                 self.dues.add(Due {
                     key: (path, arrival.seq),
                     since: s.time,
+                    sure: s.time + delay + model.slack_ns(),
                     deadline: s.time + delay + model.context.allowance_ns,
                     frames: vec![s.frame],
                     expected: format!("an acknowledgment for path {path} within {delay} ns"),
                 });
             }
-            Relation::AckSent(ack) => self.dues.hold(tally, |(path, seq)| {
+            Relation::AckSent(ack) => self.dues.settle(s.time, s.frame, tally, |(path, seq)| {
                 *path == ack.path && ack.may_cover(*seq)
             }),
             _ => {}

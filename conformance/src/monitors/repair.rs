@@ -56,7 +56,14 @@ rules! { "repair.rs":
             format!("nothing more of PSN {}", data.psn),
             format!("it again, {} ns after the report", s.time - at),
         ),
-        _ => Found::Held,
+        // The report and the retransmission may have crossed.
+        Some((_, at)) if s.time <= at + model.slack_ns() => Found::Skip,
+        Some((_, at)) => Found::Unsure(format!(
+            "PSN {} again {} ns after the report, which the machine may have held up",
+            data.psn,
+            s.time - at
+        )),
+        None => Found::Held,
     }));
     "REL-031" "a gap is repaired at once" => Make::Monitor(|| Box::new(Repairs::new(Cause::Gap)));
     "REL-032" "nothing is sent again without evidence of its loss" => Make::Rule(|s, model| again(s, |_, before, data| {
@@ -207,6 +214,7 @@ impl Monitor for Repairs {
                         self.dues.add(Due {
                             key: (ack.path, *psn, packet.transmissions),
                             since: s.time,
+                            sure: s.time + model.slack_ns(),
                             deadline: s.time + allowance,
                             frames: vec![packet.last_frame, s.frame],
                             expected: format!("PSN {psn} of path {} again at once", ack.path),

@@ -255,6 +255,7 @@ impl Monitor for ClosesAnswered {
                     self.dues.add(Due {
                         key: (transaction, close.reason),
                         since: s.time,
+                        sure: s.time + 4 * PATIENCE + model.context.allowance_ns,
                         deadline: s.time + 4 * PATIENCE + model.context.allowance_ns,
                         frames: vec![s.frame],
                         expected: format!(

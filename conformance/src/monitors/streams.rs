@@ -84,7 +84,8 @@ impl Monitor for CreditTold {
         let key = (cbh.psn.value(), credit.stream);
         if s.sent {
             if credit.kind == 1 {
-                self.dues.hold(tally, |waiting| *waiting == key);
+                self.dues
+                    .settle(s.time, s.frame, tally, |waiting| *waiting == key);
             }
             return;
         }
@@ -96,6 +97,7 @@ impl Monitor for CreditTold {
             self.dues.add(Due {
                 key,
                 since: s.time,
+                sure: s.time + 4 * PATIENCE + model.context.allowance_ns,
                 deadline: s.time + 4 * PATIENCE + model.context.allowance_ns,
                 frames: vec![s.frame],
                 expected: format!(
@@ -340,6 +342,7 @@ impl Monitor for Refusals {
                 self.dues.add(Due {
                     key: (cbh.path, cbh.psn),
                     since: s.time,
+                    sure: s.time + 4 * PATIENCE + model.context.allowance_ns,
                     deadline: s.time + 4 * PATIENCE + model.context.allowance_ns,
                     frames: vec![s.frame],
                     expected: format!("NAK {} with scope connection", self.name),
@@ -367,6 +370,7 @@ impl Monitor for Refusals {
             self.dues.add(Due {
                 key,
                 since: s.time,
+                sure: s.time,
                 deadline: s.time,
                 frames: vec![frame],
                 expected: format!("NAK {} with scope connection", self.name),

@@ -213,8 +213,18 @@ impl Monitor for ProbeInTime {
             }
             (_, Some(Body::PathProbe(_)), Some(cbh)) if s.sent => {
                 let path = model.connection(s).and_then(|c| c.out.get(&cbh.path));
-                if path.is_some_and(|path| path.outstanding > 0 && path.timeouts == 0) {
-                    tally.held();
+                if let Some(path) = path.filter(|path| path.outstanding > 0 && path.timeouts == 0) {
+                    let since = path.active_at(false);
+                    let wait = self.wait(model, cbh.path) + AHEAD;
+                    if s.time <= since + wait + model.slack_ns() {
+                        tally.held();
+                    } else if s.time <= since + wait + model.context.allowance_ns {
+                        tally.met();
+                        tally.unsure(|| {
+                            let waited = s.time - since;
+                            format!("a PATH_PROBE came after {waited} ns instead of {wait}, and the machine may have held it up")
+                        });
+                    }
                 }
             }
             _ => {}
