@@ -40,7 +40,7 @@ pub struct Known<'k> {
 /// What a filter is asked about.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'s> {
-    /// Id of the test.
+    /// Id of the test: that of its scenario, with the role where there is a choice.
     pub id: &'s str,
     /// Tags of its scenario.
     pub tags: &'s [String],
@@ -70,7 +70,10 @@ impl Filter {
     /// Whether the filter selects the clause in the test.
     pub fn selects(&self, subject: &Subject<'_>) -> bool {
         match self {
-            Self::Id(glob) => matches(&glob.text, subject.id),
+            Self::Id(glob) => {
+                let scenario = subject.id.split('.').next().unwrap_or(subject.id);
+                matches(&glob.text, subject.id) || matches(&glob.text, scenario)
+            }
             Self::Clause(glob) => matches(&glob.text, subject.clause),
             Self::Tag(name) => subject.tags.contains(&name.text),
             Self::And(a, b) => a.selects(subject) && b.selects(subject),
@@ -97,6 +100,10 @@ impl Filter {
         };
         let fits = |name: &String| match self {
             Self::Tag(_) => *name == term.text,
+            Self::Id(_) => {
+                let scenario = name.split('.').next().unwrap_or(name);
+                matches(&term.text, name) || matches(&term.text, scenario)
+            }
             _ => matches(&term.text, name),
         };
         if all.iter().any(fits) {

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::evidence::{CAPTURE, DECLARATION, Declaration, EVENTS, Event, SCHEMA, What};
 use crate::model::{Context, Facts};
 use crate::monitors::{Panel, merge};
-use crate::trace::pcapng::TraceReader;
+use crate::trace::pcapng::{TraceError, TraceReader};
 use crate::trace::{Observation, Side};
 
 /// Why evidence cannot be judged.
@@ -36,6 +36,7 @@ fn error(file: &Path, message: impl ToString) -> JudgeError {
 /// # Errors
 /// [`JudgeError`] when it cannot be read.
 pub fn file_sha256(path: &Path) -> Result<String, JudgeError> {
+    check_regular(path)?;
     let mut file = BufReader::new(File::open(path).map_err(|e| error(path, e))?);
     let mut digest = Sha256::new();
     let mut buffer = vec![0; 1 << 16];
@@ -52,6 +53,12 @@ pub fn file_sha256(path: &Path) -> Result<String, JudgeError> {
 /// # Errors
 /// [`JudgeError`] when a file is missing, damaged, cut, or belongs to another test.
 pub fn judge(folder: &Path) -> Result<TestResult, JudgeError> {
+    let mut result = judged(folder)?;
+    result.declaration_sha256 = Some(file_sha256(&folder.join(DECLARATION))?);
+    Ok(result)
+}
+
+fn judged(folder: &Path) -> Result<TestResult, JudgeError> {
     let declaration = read_declaration(folder)?;
     if let Some(problem) = declaration.problem.as_ref().filter(|p| p.side.is_none()) {
         // What the harness failed to write cannot be read either, and is not needed: there is nothing to judge.
@@ -80,7 +87,7 @@ pub fn judge(folder: &Path) -> Result<TestResult, JudgeError> {
 
 fn read_declaration(folder: &Path) -> Result<Declaration, JudgeError> {
     let file = folder.join(DECLARATION);
-    let text = std::fs::read_to_string(&file).map_err(|e| error(&file, e))?;
+    let text = text_of(&file)?;
     let declaration: Declaration = serde_json::from_str(&text).map_err(|e| error(&file, e))?;
     if declaration.schema != SCHEMA {
         return Err(error(
@@ -91,8 +98,26 @@ fn read_declaration(folder: &Path) -> Result<Declaration, JudgeError> {
     Ok(declaration)
 }
 
+/// The text of a file of the evidence. Only a regular file is one: a pipe would be waited for.
+///
+/// # Errors
+/// [`JudgeError`] when it cannot be read.
+pub(crate) fn text_of(file: &Path) -> Result<String, JudgeError> {
+    check_regular(file)?;
+    std::fs::read_to_string(file).map_err(|e| error(file, e))
+}
+
+fn check_regular(file: &Path) -> Result<(), JudgeError> {
+    let metadata = std::fs::metadata(file).map_err(|e| error(file, e))?;
+    if metadata.is_file() {
+        Ok(())
+    } else {
+        Err(error(file, "is no regular file"))
+    }
+}
+
 fn read_events(file: &Path) -> Result<Vec<Event>, JudgeError> {
-    let text = std::fs::read_to_string(file).map_err(|e| error(file, e))?;
+    let text = text_of(file)?;
     let lines = text.lines().enumerate();
     lines
         .map(|(n, line)| {
@@ -153,8 +178,9 @@ impl<'t> Trial<'t> {
     fn read(&mut self, capture: &Path, events: &[Event]) -> Result<(), JudgeError> {
         let allowance = self.allowance;
         let mut events = events.iter().peekable();
-        for item in TraceReader::open(capture).map_err(|e| error(capture, e))? {
-            let (frame, observation) = item.map_err(|e| error(capture, e))?;
+        let damaged = |e: TraceError| error(capture, format!("{}: {}", e.place, e.message));
+        for item in TraceReader::open(capture).map_err(damaged)? {
+            let (frame, observation) = item.map_err(damaged)?;
             let due = |event: &&Event| event.t_ns.saturating_add(allowance) < observation.time_ns;
             while let Some(event) = events.next_if(due) {
                 self.event(event);
@@ -299,6 +325,8 @@ fn unjudged(declaration: &Declaration) -> TestResult {
         title: declaration.title.clone(),
         scenario: declaration.test.clone(),
         evidence: Some(format!("{}/{CAPTURE}", declaration.test)),
+        // Known to whoever has read it from its file.
+        declaration_sha256: None,
         conduct: Conduct::Sound,
         verdict: Verdict::Error,
         reason: None,

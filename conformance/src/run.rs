@@ -229,6 +229,11 @@ pub fn run(
     progress: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<metaroce_reports::RunResult, RunError> {
     let tests = plan.tests()?;
+    if plan.link == LinkKind::Sim && plan.adapter.is_some() {
+        return Err(RunError::Usage(
+            "an adapter is a process: it needs --link relay".into(),
+        ));
+    }
     let identities = test::preflight(plan)?;
     prepare(folder)?;
     let run_file = RunFile {
@@ -316,18 +321,14 @@ fn clear(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Whether a folder holds evidence of a test, however little of it was written before an end that came early.
+/// Whether a folder holds evidence of a test and nothing else, however little of it was written before an end that came
+/// early.
 fn is_test(folder: &Path) -> std::io::Result<bool> {
     use crate::evidence::{CAPTURE, DECLARATION, EVENTS};
-    if folder.join(DECLARATION).is_file() || folder.join(CAPTURE).is_file() {
-        return Ok(true);
-    }
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        let ours = [EVENTS, DECLARATION].iter().any(|name| {
-            path.ends_with(name) || path == folder.join(name).with_extension("partial")
-        });
-        if !ours {
+        let ours = [EVENTS, DECLARATION, CAPTURE];
+        if !path.is_file() || !ours.iter().any(|name| is_ours(&path, name)) {
             return Ok(false);
         }
     }

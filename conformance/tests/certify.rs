@@ -102,6 +102,12 @@ fn damaged_evidence_passes_nothing() {
             .find(|test| test.id == "write-lossless")
             .unwrap();
         assert_eq!(test.verdict, Verdict::Error, "{} bytes", damaged.len());
+        assert!(
+            result
+                .clauses
+                .iter()
+                .all(|clause| clause.verdict == Verdict::Error)
+        );
         assert_ne!(exit::exit_code(&result), exit::PASS);
     }
     std::fs::remove_file(&capture).unwrap();
@@ -109,6 +115,28 @@ fn damaged_evidence_passes_nothing() {
         exit::exit_code(&analyze(folder.path()).unwrap()),
         exit::PASS
     );
+}
+
+#[test]
+fn a_declaration_that_was_changed_does_not_give_the_same_result() {
+    let folder = tempfile::tempdir().unwrap();
+    go(folder.path(), Some("id(write-lossless)"));
+    let stored = std::fs::read_to_string(folder.path().join(RESULT)).unwrap();
+    let file = folder.path().join("write-lossless/test.json");
+    let whole = std::fs::read_to_string(&file).unwrap();
+    for (from, to) in [
+        ("\"allowance_ns\": 0", "\"allowance_ns\": 1000000000"),
+        ("\"seed\": 1", "\"seed\": 7"),
+        ("\"link\": \"sim\"", "\"link\": \"wire\""),
+    ] {
+        assert!(whole.contains(from), "{from}");
+        std::fs::write(&file, whole.replacen(from, to, 1)).unwrap();
+        let again = metaroce_reports::json::render(&analyze(folder.path()).unwrap()).unwrap();
+        assert!(stored != again, "{to}");
+    }
+    std::fs::write(&file, whole).unwrap();
+    let again = metaroce_reports::json::render(&analyze(folder.path()).unwrap()).unwrap();
+    assert!(stored == again);
 }
 
 #[test]

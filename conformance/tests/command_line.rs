@@ -233,14 +233,15 @@ fn the_reference_behind_an_adapter_is_certified_in_both_roles() {
         "{}",
         text(&output.stderr)
     );
-    assert!(result.iut.command.is_some() && result.peer.command.is_none());
+    assert_eq!(result.iut.command, Some(adapter));
+    assert_eq!(result.peer.command.as_deref(), Some("metaroce endpoint"));
 }
 
 #[test]
 fn a_full_disk_is_an_error_of_the_harness() {
     let folder = tempfile::tempdir().unwrap();
     // No file may grow beyond 100 KiB; the signal that says so is ignored, so that writing fails as on a full disk.
-    let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" run --link sim --filter 'id(mixed-lossless)' --out run";
+    let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" run --link sim --filter 'id(mixed-lossless) and clause(REL-031)' --out run";
     let mut command = Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_metaroce")]);
     let output = command.current_dir(folder.path()).output().unwrap();
@@ -256,4 +257,39 @@ fn a_full_disk_is_an_error_of_the_harness() {
     );
     let again = metaroce(folder.path(), &["analyze", "run"]);
     assert_eq!(again.status.code(), Some(i32::from(exit::HARNESS)));
+}
+
+#[test]
+fn a_run_that_cannot_be_made_leaves_earlier_evidence_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = [
+        "run",
+        "--link",
+        "sim",
+        "--filter",
+        "id(one-path)",
+        "--out",
+        "run",
+    ];
+    metaroce(folder.path(), &sound);
+    let before = std::fs::read(folder.path().join("run/result.json")).unwrap();
+    let adapter = format!("{} endpoint", env!("CARGO_BIN_EXE_metaroce"));
+    let arguments = [
+        "run",
+        "--link",
+        "sim",
+        "--adapter",
+        &adapter,
+        "--out",
+        "run",
+    ];
+    refused(folder.path(), &arguments, &["--link relay"]);
+    assert!(std::fs::read(folder.path().join("run/result.json")).unwrap() == before);
+    // Nor does a later run take away what is not its own.
+    let letter = folder.path().join("run/mine");
+    std::fs::create_dir(&letter).unwrap();
+    std::fs::write(letter.join("test.json"), "dear").unwrap();
+    std::fs::write(letter.join("letter.txt"), "dear").unwrap();
+    metaroce(folder.path(), &sound);
+    assert!(letter.join("letter.txt").is_file() && letter.join("test.json").is_file());
 }

@@ -113,6 +113,9 @@ pub struct TestResult {
     /// The capture, a path relative to the evidence folder; absent when nothing was captured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evidence: Option<String>,
+    /// SHA-256 of the declaration beside it, which names the digests of the other files, hex; absent when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub declaration_sha256: Option<String>,
     /// How the test itself went, apart from what it found.
     pub conduct: Conduct,
     /// Verdict over the findings; set by [`RunResult::assemble`].

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use metaroce_reports::{
-    ClauseInfo, Conduct, IutInfo, RunHeader, RunResult, Selection, TestResult, Unmonitored,
-    Verdict, Versions,
+    ClauseInfo, Conduct, Finding, IutInfo, RunHeader, RunResult, Selection, TestResult,
+    Unmonitored, Verdict, Versions,
 };
 
 use super::{RUN, RunError, RunFile, SCHEMA};
@@ -29,8 +29,7 @@ pub fn versions() -> Versions {
 /// [`RunError::Usage`] when there is no run; damaged evidence of a test is that test's error.
 pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
     let file = folder.join(RUN);
-    let text = std::fs::read_to_string(&file)
-        .map_err(|e| RunError::Usage(format!("{}: {e}", file.display())))?;
+    let text = crate::judge::text_of(&file).map_err(|e| RunError::Usage(e.to_string()))?;
     let run: RunFile = serde_json::from_str(&text)
         .map_err(|e| RunError::Usage(format!("{}: {e}", file.display())))?;
     if run.schema != SCHEMA {
@@ -46,6 +45,10 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
         .map(Filter::parse)
         .transpose()
         .map_err(RunError::Usage)?;
+    let monitored: BTreeSet<&str> = crate::monitors::catalogue()
+        .iter()
+        .map(|entry| entry.clause)
+        .collect();
     let mut tests = Vec::new();
     for (id, tags, excluded) in &run.tests {
         let mut test = match excluded {
@@ -60,16 +63,20 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
                 format!("its folder holds the evidence of test {}", test.id),
             );
         }
+        if test.conduct == Conduct::Error {
+            // Nobody knows what it would have shown of any clause.
+            let reason = test.reason.clone().unwrap_or_default();
+            test.findings = monitored
+                .iter()
+                .map(|clause| Finding::inconclusive(*clause, 0, reason.clone()))
+                .collect();
+        }
         if let Some(filter) = &filter {
             select(&mut test, filter, tags);
         }
         tests.push(test);
     }
     let all = metaroce_spec::clauses().map_err(|e| RunError::Harness(e.to_string()))?;
-    let monitored: BTreeSet<&str> = crate::monitors::catalogue()
-        .iter()
-        .map(|entry| entry.clause)
-        .collect();
     let wanted = |clause: &str| {
         let selects = |f: &Filter| {
             run.tests
@@ -161,6 +168,7 @@ fn bare(id: &str, conduct: Conduct, reason: String) -> TestResult {
         title: id.into(),
         scenario: id.into(),
         evidence: None,
+        declaration_sha256: None,
         conduct,
         verdict: Verdict::Error,
         reason: Some(reason),

@@ -47,7 +47,10 @@ pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
         (
             "metaroce-endpoint".to_owned(),
             env!("CARGO_PKG_VERSION").to_owned(),
-            None,
+            match plan.link {
+                LinkKind::Sim => None,
+                LinkKind::Relay => Some(Command::Reference { mutant: None }.text()),
+            },
         )
     };
     let ask = |line: &Option<String>, claims: bool| -> Result<Named, RunError> {

@@ -245,7 +245,7 @@ impl<R: Read> TraceReader<R> {
                 None => return self.check_end().map(|()| None),
                 Some(Ok((block, _))) => block.into_owned(),
                 Some(Err(error)) => {
-                    let message = error.to_string();
+                    let message = with_cause(&error);
                     return Err(self.error(message));
                 }
             };

@@ -1,9 +1,10 @@
 //! Mutants of paths and their source ports.
 
-use metaroce_wire::metaroce::Opcode;
+use metaroce_wire::metaroce::{Cbh, Opcode};
 
 use super::catalogue;
-use super::tools::{ack_copies, each, is_rtx, reporting};
+use super::edge::{Edge, Edit, Received, Sent};
+use super::tools::{each, is_rtx, reporting, tells_duplicate};
 use crate::core::{Event, Status};
 
 /// How far away a port is that no path uses.
@@ -12,6 +13,32 @@ const ELSEWHERE: u16 = 300;
 /// A port that no path uses: the paths have at most 256 in a row.
 fn other_port(port: u16) -> u16 {
     port.checked_add(ELSEWHERE).unwrap_or(port - ELSEWHERE)
+}
+
+/// Repeats acknowledgments to the port that the latest packet came from.
+#[derive(Default)]
+struct ToSource {
+    latest: Option<u16>,
+}
+
+impl Edit for ToSource {
+    fn incoming(&mut self, edge: &mut Edge, received: Received) {
+        self.latest = Some(received.from.port());
+        edge.deliver(received);
+    }
+    fn outgoing(&mut self, edge: &mut Edge, sent: Sent) {
+        let is_ack = Cbh::read(&sent.bytes).is_ok_and(|(cbh, _)| cbh.opcode.is_ack());
+        // A copy of one that tells of a duplicate would be false by itself.
+        if let Some(port) = self.latest
+            && is_ack
+            && !tells_duplicate(&sent.bytes)
+        {
+            let mut copy = sent.clone();
+            copy.transmit.dst.set_port(port);
+            edge.send(copy);
+        }
+        edge.send(sent);
+    }
 }
 
 catalogue! {
@@ -33,6 +60,6 @@ catalogue! {
         reporting(|event| if let Event::Completion { status: status @ Status::RetryExcErr, .. } = event {
             *status = Status::WrFlushErr;
         });
-    "answers-to-source" "CONV-003" [] "repeats acknowledgments to another port than the peer's" =>
-        ack_copies(|_, sent| { sent.transmit.dst.set_port(sent.transmit.src_port); true });
+    "answers-to-source" "CONV-003" [] "repeats acknowledgments to the source port of what they answer" =>
+        ToSource::default();
 }

@@ -60,6 +60,7 @@ pub fn test(id: &str, findings: Vec<Finding>) -> TestResult {
         title: format!("Title of {id}"),
         scenario: format!("{id}.yaml"),
         evidence: Some(format!("{id}/capture.pcapng")),
+        declaration_sha256: None,
         conduct: Conduct::Sound,
         verdict: Verdict::Error,
         reason: None,
