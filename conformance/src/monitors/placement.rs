@@ -58,6 +58,8 @@ struct Look {
     matches: bool,
     damaged: bool,
     duplicated: bool,
+    /// Whether it is at all that a tester writes to, and not at one message.
+    whole: bool,
     denied: bool,
     untouched: bool,
 }
@@ -120,6 +122,7 @@ impl Look {
             matches,
             damaged,
             duplicated,
+            whole: message.is_none(),
             denied: suspect(SuspectClass::AccessDenied),
             untouched: !matches && *seen == digest_of_fill(*len),
         })
@@ -129,7 +132,8 @@ impl Look {
     fn speaks_of(&self, charge: Charge) -> bool {
         match charge {
             Charge::Damaged => self.damaged,
-            Charge::Duplicate => self.duplicated && self.inside,
+            // Only a tester sends something newer to the same place in between: elsewhere nothing would show it.
+            Charge::Duplicate => self.duplicated && self.inside && self.whole,
             Charge::Denied => self.denied,
             Charge::Unplaced => self.inside,
             Charge::Outside => !self.inside,

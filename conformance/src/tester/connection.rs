@@ -61,6 +61,8 @@ pub(super) struct Connection {
     next_msn: u32,
     next_rqsn: u16,
     last: Option<Sent>,
+    /// The data packet before the last.
+    before: Option<Sent>,
     left_out: Vec<(u8, Psn)>,
     arrivals: BTreeMap<u8, Arrivals>,
     /// Base and message header of the peer's latest data packet.
@@ -72,6 +74,8 @@ pub(super) struct Connection {
     data_seen: u64,
     image: Vec<u8>,
     slot: usize,
+    /// Where the last sound Write went.
+    last_slot: usize,
     broken: Option<String>,
 }
 
@@ -117,6 +121,7 @@ impl Connection {
             next_msn: 0,
             next_rqsn: 0,
             last: None,
+            before: None,
             left_out: Vec::new(),
             arrivals: BTreeMap::new(),
             latest: None,
@@ -126,6 +131,7 @@ impl Connection {
             data_seen: 0,
             image: vec![crate::payload::FILL; setup.region_len],
             slot: 0,
+            last_slot: 0,
             broken: None,
         }
     }
@@ -186,10 +192,11 @@ impl Connection {
                 self.push(0, Ecn::NotEct, bytes, out);
                 Ok(())
             }
-            Step::Sane if again => self.resend(now, Mark::Ect0, out),
+            Step::Sane if again => self.resend(now, self.last.clone(), Mark::Ect0, out),
             Step::Sane => self.send_data(now, &sound(), out),
             Step::Data(data) => (0..data.count).try_for_each(|_| self.send_data(now, data, out)),
-            Step::Repeat(mark) => self.resend(now, *mark, out),
+            Step::Repeat(mark) => self.resend(now, self.last.clone(), *mark, out),
+            Step::RepeatBefore(mark) => self.resend(now, self.before.clone(), *mark, out),
             Step::Fill => self.fill(now, out),
             Step::Probe(path) => self.probe(now, *path, out),
             Step::LyingAck(lie) => self.lie(now, lie, out),

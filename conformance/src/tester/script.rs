@@ -22,6 +22,8 @@ pub enum Step {
     Data(Data),
     /// Sends the last data packet again.
     Repeat(Mark),
+    /// Sends the data packet before the last again.
+    RepeatBefore(Mark),
     /// Sends what [`Data::gap`] left out.
     Fill,
     /// Asks what has arrived on a path.
@@ -54,7 +56,7 @@ impl Step {
             Self::BadCookie => Expect::Reject,
             Self::RepeatConfirm => Expect::ConfirmAck,
             Self::Data(data) => data.expect,
-            Self::Repeat(_) | Self::Fill | Self::Sane => Expect::Ack,
+            Self::Repeat(_) | Self::RepeatBefore(_) | Self::Fill | Self::Sane => Expect::Ack,
             Self::Probe(_) => Expect::ProbeAck,
             Self::AskCredit => Expect::Credit,
             Self::Close | Self::RepeatClose => Expect::CloseAck,
@@ -158,6 +160,9 @@ pub struct Data {
     /// Stream instead of 0.
     #[serde(default)]
     pub stream: u16,
+    /// Whether it writes over the place of the Write before it.
+    #[serde(default)]
+    pub over: bool,
     /// Bits flipped in the key.
     #[serde(default)]
     pub rkey_xor: u32,

@@ -146,6 +146,8 @@ fn duplicated() -> Trace {
     t.reply(0);
     t.wait(MS);
     t.memory(1, MemoryPart::Inside, "aa", "aa");
+    // All that a tester writes to, under an id that no work has.
+    t.memory(0, MemoryPart::Inside, "aa", "aa");
     t
 }
 
@@ -308,7 +310,7 @@ fn placement() -> Vec<Case> {
         }),
         case("STRM-032", refused, look_otherwise),
         case("REL-006", duplicated, |t| {
-            look(t, 1, MemoryPart::Inside, "bb")
+            look(t, 0, MemoryPart::Inside, "bb")
         }),
     ]
 }

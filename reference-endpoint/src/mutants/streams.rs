@@ -1,6 +1,6 @@
 //! Mutants of streams, messages and completions.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use metaroce_wire::metaroce::{Body, Cbh, Opcode, parse_unsealed};
 
@@ -222,6 +222,32 @@ impl Edit for OneTooMany {
     }
 }
 
+/// Places the payload of each Write whenever it comes, and not only the first time.
+#[derive(Default)]
+struct PlacesAgain {
+    seen: BTreeSet<(u8, u32)>,
+}
+
+impl Edit for PlacesAgain {
+    fn arrived(&mut self, bytes: &[u8], memory: &mut Reach<'_>) {
+        let Ok(packet) = parse_unsealed(bytes) else {
+            return;
+        };
+        let Body::Write(write) = packet.body else {
+            return;
+        };
+        if self.seen.insert((packet.cbh.path, packet.cbh.psn.value())) {
+            return;
+        }
+        let start = write.tagh.va.saturating_add(u64::from(write.msgh.offset));
+        for (va, byte) in (start..).zip(write.payload) {
+            if let Some(place) = memory.byte(write.tagh.rkey, va) {
+                *place = *byte;
+            }
+        }
+    }
+}
+
 fn is_middle(bytes: &[u8]) -> bool {
     bytes
         .get(OFFSET..OFFSET + 4)
@@ -279,6 +305,7 @@ catalogue! {
             put(&mut sent.bytes, at::RQ_LIMIT, &limit.wrapping_sub(1).to_be_bytes());
             limit > 0
         });
+    "duplicate-placed" "REL-006" [] "places the payload of a Write again when it comes again" => PlacesAgain::default();
     "wrong-refusal" "STRM-036" [] "reports an access that the peer has refused as an invalid request" =>
         reporting(|event| if let Event::Completion { status: status @ Status::RemAccessErr, .. } = event {
             *status = Status::RemInvReqErr;

@@ -74,6 +74,12 @@ const SCENARIOS: &[Scenario] = &[
         run: refused_write,
     },
     Scenario {
+        name: "writes over one another, and duplicates of them",
+        seed: 9,
+        weather: Weather { twice: 700, ..CALM },
+        run: overwritten,
+    },
+    Scenario {
         name: "a send that is too long",
         seed: 8,
         weather: CALM,
@@ -203,6 +209,30 @@ fn refused_write(link: &mut Link) {
         link.call(0, "post_write", post);
     }
     finish(link);
+}
+
+/// Pairs of Writes of one packet to the same place.
+fn overwritten(link: &mut Link) {
+    open(link, json!({}));
+    let mut places = Vec::new();
+    for n in 0..16u64 {
+        let to = register(link, 1, 64, true);
+        for (half, byte) in ["5b", "a4"].into_iter().enumerate() {
+            let from = register(link, 0, 64, false);
+            let fill = json!({"mr": from.mr, "offset": 0, "hex": byte.repeat(64)});
+            link.call(0, "write_memory", fill);
+            let post = json!({
+                "conn": 0, "stream": 0, "wr_id": 2 * n + half as u64, "mr": from.mr, "offset": 0, "len": 64,
+                "va": to.va, "rkey": to.rkey,
+            });
+            link.call(0, "post_write", post);
+        }
+        places.push(json!({"mr": to.mr, "offset": 0, "len": 64}));
+    }
+    finish(link);
+    for whole in places {
+        link.call(1, "digest", whole);
+    }
 }
 
 /// A Send that is longer than its receive.

@@ -146,7 +146,7 @@ impl Connection {
             offset: 0,
             len: total,
         };
-        let slot = self.slot;
+        let slot = if data.over { self.last_slot } else { self.slot };
         let (opcode, body) = if is_send {
             (
                 Opcode::SEND,
@@ -209,13 +209,17 @@ impl Connection {
                     .get_mut(slot..end)
                     .ok_or("the region is too small for the script")?;
                 place.copy_from_slice(&payload);
-                self.slot += len.next_multiple_of(SLOT).max(SLOT);
+                self.last_slot = slot;
+                if !data.over {
+                    self.slot += len.next_multiple_of(SLOT).max(SLOT);
+                }
             } else {
                 self.next_rqsn = self.next_rqsn.wrapping_add(1);
             }
             self.next_msn += 1;
         }
         let port = self.port(data.path).wrapping_add(data.port_add);
+        self.before = self.last.take();
         self.last = Some(Sent {
             port,
             bytes: bytes.clone(),
@@ -224,9 +228,15 @@ impl Connection {
         Ok(())
     }
 
-    /// The last data packet again, as a retransmission of it would look.
-    pub(super) fn resend(&mut self, now: u64, mark: Mark, out: &mut Outbox) -> Result<(), String> {
-        let mut sent = self.last.clone().ok_or("nothing to repeat")?;
+    /// A data packet again, as a retransmission of it would look.
+    pub(super) fn resend(
+        &mut self,
+        now: u64,
+        sent: Option<Sent>,
+        mark: Mark,
+        out: &mut Outbox,
+    ) -> Result<(), String> {
+        let mut sent = sent.ok_or("nothing to repeat")?;
         let len = sent.bytes.len();
         if len > Cbh::LEN {
             sent.bytes[2] |= Flags::RTX.0;
@@ -249,6 +259,7 @@ pub(super) fn sound() -> Data {
         ahead: 0,
         epoch: 0,
         stream: 0,
+        over: false,
         rkey_xor: 0,
         va_add: 0,
         more: 0,
