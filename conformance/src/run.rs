@@ -235,7 +235,7 @@ pub fn run(
         ));
     }
     let identities = test::preflight(plan)?;
-    prepare(folder)?;
+    let _lock = prepare(folder)?;
     let run_file = RunFile {
         schema: SCHEMA.into(),
         seed: plan.seed,
@@ -287,21 +287,31 @@ fn is_ours(path: &Path, name: &str) -> bool {
     path.ends_with(name) || path.ends_with(Path::new(name).with_extension("partial"))
 }
 
-fn prepare(folder: &Path) -> Result<(), RunError> {
+/// Makes the folder ready, and keeps other runs out of it for as long as the file that is returned is open.
+fn prepare(folder: &Path) -> Result<std::fs::File, RunError> {
+    let input = |what: String| RunError::Usage(format!("{}: {what}", folder.display()));
     let io = |e: std::io::Error| RunError::Harness(format!("{}: {e}", folder.display()));
-    if folder.exists() {
-        let mut entries = std::fs::read_dir(folder).map_err(io)?;
-        let begun = folder.join(RUN).with_extension("partial");
-        let is_run = folder.join(RUN).is_file() || begun.is_file();
-        if !is_run && entries.next().is_some() {
-            let message = "holds something else than a run; name another folder with --out";
-            return Err(RunError::Usage(format!("{}: {message}", folder.display())));
+    std::fs::create_dir_all(folder)
+        .map_err(|e| input(format!("{e}; name another folder with --out")))?;
+    let lock = std::fs::File::open(folder).map_err(io)?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => {
+            return Err(input(
+                "another run is writing there; name another folder with --out".into(),
+            ));
         }
-        if is_run {
-            clear(folder).map_err(io)?;
-        }
+        Err(std::fs::TryLockError::Error(e)) => return Err(io(e)),
     }
-    std::fs::create_dir_all(folder).map_err(io)
+    let begun = folder.join(RUN).with_extension("partial");
+    if folder.join(RUN).is_file() || begun.is_file() {
+        clear(folder).map_err(io)?;
+    } else if std::fs::read_dir(folder).map_err(io)?.next().is_some() {
+        return Err(input(
+            "holds something else than a run; name another folder with --out".into(),
+        ));
+    }
+    Ok(lock)
 }
 
 /// Takes away what a run has written, and nothing else.

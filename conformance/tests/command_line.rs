@@ -178,6 +178,19 @@ fn a_folder_of_something_else_is_left_alone() {
         "mine",
     ];
     refused(folder.path(), &arguments, &["mine", "something else"]);
+    let onto_a_file = [
+        "run",
+        "--link",
+        "sim",
+        "--filter",
+        "id(one-path)",
+        "--out",
+        "mine/letter.txt",
+    ];
+    refused(folder.path(), &onto_a_file, &["letter.txt"]);
+    let lock = std::fs::File::open(folder.path().join("mine")).unwrap();
+    lock.lock().unwrap();
+    refused(folder.path(), &arguments, &["mine", "another run"]);
     refused(folder.path(), &["analyze", "mine"], &["mine", "run.json"]);
     assert_eq!(
         std::fs::read_to_string(folder.path().join("mine/letter.txt")).unwrap(),
