@@ -88,7 +88,7 @@ impl Pics {
     /// # Errors
     /// A message with file, and line and column where the text is to blame. Claims of nothing are an error.
     pub fn parse(file: &str, text: &str) -> Result<Self, String> {
-        let pics: Self = crate::yaml::from_str(text).map_err(|e| format!("{file}: {e}"))?;
+        let pics: Self = crate::yaml::read(file, text)?;
         let fail = |what: &str| Err(format!("{file}: {what}"));
         if pics.schema != SCHEMA {
             return fail(&format!("schema {:?} instead of {SCHEMA:?}", pics.schema));

@@ -121,14 +121,9 @@ fn one() -> u16 {
 /// Why a scenario cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
-    /// The text is no scenario; the message names line and column and shows the line.
-    #[error("{file}: {message}")]
-    Text {
-        /// File name.
-        file: String,
-        /// What is wrong, and where.
-        message: String,
-    },
+    /// The text is no scenario; the message names file, line and column and shows the line.
+    #[error("{0}")]
+    Text(String),
     /// The scenario makes no sense.
     #[error("{file}: scenario {id}: {message}")]
     Meaning {
@@ -155,11 +150,7 @@ impl Scenario {
     /// # Errors
     /// [`ScenarioError`], with line and column where the text is to blame.
     pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self =
-            crate::yaml::from_str(text).map_err(|message| ScenarioError::Text {
-                file: file.into(),
-                message,
-            })?;
+        let scenario: Self = crate::yaml::read(file, text).map_err(ScenarioError::Text)?;
         scenario.check().map_err(|message| ScenarioError::Meaning {
             file: file.into(),
             id: scenario.id.clone(),

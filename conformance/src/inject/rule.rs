@@ -99,7 +99,10 @@ impl From<OneOrMore<Class>> for Classes {
 
 /// A value alone or in a list.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected one of data, ack, nak, control, any, or a list of these"
+)]
 enum OneOrMore<T> {
     One(T),
     More(Vec<T>),
