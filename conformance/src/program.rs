@@ -342,7 +342,20 @@ impl<'p> Program<'p> {
             ack_delay_us: place.ack_delay_us,
             initial_psn: self.scenario.initial_psn,
         };
-        self.call_ok(side, &Request::Open(open))
+        #[derive(serde::Deserialize)]
+        struct Opened {
+            conn: u32,
+        }
+        let opened: Opened = call(self.bed, side, &Request::Open(open))?;
+        if opened.conn == 0 {
+            return Ok(());
+        }
+        let error = PartyError::Garbage {
+            op: "open".into(),
+            what: format!("connection {}: the one of a session is 0", opened.conn),
+            line: String::new(),
+        };
+        Err(BedError::party(side, error))
     }
 
     /// A small Write in each direction; tells whether it came to an end, good or bad.
