@@ -40,6 +40,8 @@ type Named = (String, String, Option<String>);
 const FINEST_BOUND: u64 = 10_000_000;
 /// How often a test is made, at most, until the harness was on time for it.
 const MOST_ATTEMPTS: u32 = 5;
+/// The same for a test that leaves something undecided: when it does so time and again, the machine is hardly to blame.
+const MOST_UNDECIDED: u32 = 3;
 
 /// Asks both implementations who they are, and compares the claims of the one under test with what it says.
 pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
@@ -112,7 +114,8 @@ pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), Ru
             emptied.map_err(|e| RunError::Harness(format!("test {}: {e}", test.id)))?;
         }
         let on_time = attempt_test(plan, test, folder, attempt)? <= FINEST_BOUND;
-        if interrupted() || plan.link == LinkKind::Sim || on_time && !is_undecided(folder) {
+        let settled = on_time && (attempt >= MOST_UNDECIDED || !is_undecided(folder));
+        if interrupted() || plan.link == LinkKind::Sim || settled {
             break;
         }
     }
