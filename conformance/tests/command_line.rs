@@ -306,3 +306,22 @@ fn a_run_that_cannot_be_made_leaves_earlier_evidence_alone() {
     metaroce(folder.path(), &sound);
     assert!(letter.join("letter.txt").is_file() && letter.join("test.json").is_file());
 }
+
+#[test]
+fn a_folder_of_a_test_s_name_that_is_not_the_suite_s_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let sound = [
+        "run",
+        "--link",
+        "sim",
+        "--filter",
+        "id(one-path)",
+        "--out",
+        "run",
+    ];
+    metaroce(folder.path(), &sound);
+    let letter = folder.path().join("run/one-path/letter.txt");
+    std::fs::write(&letter, "dear").unwrap();
+    refused(folder.path(), &sound, &["one-path", "something else"]);
+    assert!(letter.is_file());
+}

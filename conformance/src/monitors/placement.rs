@@ -3,12 +3,17 @@
 //! A mismatch is charged to one clause: that of the fault which the link or the peer had put in its way, or else to the
 //! clause about placement itself.
 
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+
+use metaroce_wire::metaroce::Body;
+use metaroce_wire::serial::Psn;
 use sha2::{Digest, Sha256};
 
 use super::check::rules;
 use super::panel::{Make, Monitor, Tally};
 use crate::evidence::{Event, MemoryPart, What};
-use crate::model::{Connection, InMessage, Model, SuspectClass};
+use crate::model::{Connection, InMessage, Model, Relation, Sighting, SuspectClass};
 
 /// Value of memory that nothing was placed in.
 const FILL: u8 = 0xee;
@@ -22,6 +27,9 @@ rules! { "placement.rs":
     "STRM-022" "what was reported as arrived has been placed" => Make::Monitor(|| Placement::boxed(Charge::Unplaced));
     "STRM-032" "a Write that no region lets in is not placed" => Make::Monitor(|| Placement::boxed(Charge::Denied));
 }
+
+/// Write packets that are remembered, at most.
+const REMEMBERED: usize = 4096;
 
 /// What a look into memory speaks of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +47,10 @@ enum Charge {
 struct Placement {
     charge: Charge,
     mismatches: Vec<(Look, String, String)>,
+    /// The latest Write packets in order of arrival, for duplicates alone: path and PSN, key, first and last byte.
+    writes: VecDeque<((u8, Psn), u32, RangeInclusive<u64>)>,
+    /// Whether a duplicate has come after newer data to the same place: only then memory shows whether it was placed.
+    staged: bool,
 }
 
 impl Placement {
@@ -46,6 +58,8 @@ impl Placement {
         Box::new(Self {
             charge,
             mismatches: Vec::new(),
+            writes: VecDeque::new(),
+            staged: false,
         })
     }
 }
@@ -58,8 +72,6 @@ struct Look {
     matches: bool,
     damaged: bool,
     duplicated: bool,
-    /// Whether it is at all that a tester writes to, and not at one message.
-    whole: bool,
     denied: bool,
     untouched: bool,
 }
@@ -122,7 +134,6 @@ impl Look {
             matches,
             damaged,
             duplicated,
-            whole: message.is_none(),
             denied: suspect(SuspectClass::AccessDenied),
             untouched: !matches && *seen == digest_of_fill(*len),
         })
@@ -132,8 +143,7 @@ impl Look {
     fn speaks_of(&self, charge: Charge) -> bool {
         match charge {
             Charge::Damaged => self.damaged,
-            // Only a tester sends something newer to the same place in between: elsewhere nothing would show it.
-            Charge::Duplicate => self.duplicated && self.inside && self.whole,
+            Charge::Duplicate => self.duplicated && self.inside,
             Charge::Denied => self.denied,
             Charge::Unplaced => self.inside,
             Charge::Outside => !self.inside,
@@ -200,6 +210,32 @@ fn digest_of_fill(len: u64) -> String {
 }
 
 impl Monitor for Placement {
+    fn sighting(&mut self, s: &Sighting<'_>, _: &Model, _: &mut Tally) {
+        let (Charge::Duplicate, Relation::DataArrived(arrival), Some(Body::Write(write))) =
+            (self.charge, &s.relation, s.body)
+        else {
+            return;
+        };
+        let first = write.tagh.va.saturating_add(u64::from(write.msgh.offset));
+        let Some(rest) = (write.payload.len() as u64).checked_sub(1) else {
+            return;
+        };
+        let place = first..=first.saturating_add(rest);
+        let (name, key) = ((arrival.path, arrival.psn), write.tagh.rkey);
+        if !arrival.duplicate {
+            self.writes.push_back((name, key, place));
+            if self.writes.len() > REMEMBERED {
+                self.writes.pop_front();
+            }
+            return;
+        }
+        let mut newer = self.writes.iter().skip_while(|(other, ..)| *other != name);
+        newer.next();
+        self.staged |= newer.any(|(_, other, range)| {
+            *other == key && range.start() <= place.end() && place.start() <= range.end()
+        });
+    }
+
     fn event(&mut self, event: &Event, model: &Model, tally: &mut Tally) {
         let Some(look) = Look::new(event, model) else {
             return;
@@ -215,7 +251,8 @@ impl Monitor for Placement {
             return;
         };
         if look.matches {
-            if look.speaks_of(self.charge) {
+            let shows = self.charge != Charge::Duplicate || self.staged;
+            if shows && look.speaks_of(self.charge) {
                 tally.held();
             }
         } else if self.mismatches.len() < 4096 {

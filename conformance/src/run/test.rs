@@ -109,6 +109,11 @@ pub(super) fn preflight(plan: &Plan) -> Result<(Named, Named), RunError> {
 /// real sockets that violates nothing and leaves something undecided although it was met.
 pub(super) fn run_test(plan: &Plan, test: &Test, folder: &Path) -> Result<(), RunError> {
     for attempt in 1..=MOST_ATTEMPTS {
+        if attempt == 1 && folder.exists() {
+            // What earlier runs have left is gone by now.
+            let message = "holds something else than a test; name another folder with --out";
+            return Err(RunError::Usage(format!("{}: {message}", folder.display())));
+        }
         if folder.exists() {
             let emptied = std::fs::remove_dir_all(folder);
             emptied.map_err(|e| RunError::Harness(format!("test {}: {e}", test.id)))?;

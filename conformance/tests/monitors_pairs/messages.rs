@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::formats::{acknowledge_bad, look_otherwise, refused};
 use crate::scenes::{OK, accepting, bad_packets, ready_receiver, receiving, sending};
-use crate::trace::{FIRST_RQSN, MS, RKEY, Trace, US, send, write};
+use crate::trace::{FIRST_RQSN, MS, RKEY, Trace, US, VA, send, write};
 use crate::{Case, case};
 
 /// As many messages under way as the window allows.
@@ -139,6 +139,12 @@ fn duplicated() -> Trace {
     t.open_stream();
     t.wait(MS);
     t.arrive(0, 0, write(0, 100), 0);
+    t.reply(0);
+    t.wait(US);
+    // Newer data to the same place.
+    let newer = t.data(false, 0, 1, write(1, 100), 0);
+    // The low word of the address.
+    t.arrive_pkt(newer.with(|pkt| pkt.put(36, VA as u32)));
     t.reply(0);
     t.wait(US);
     let again = t.data(false, 0, 0, write(0, 100), 0);
