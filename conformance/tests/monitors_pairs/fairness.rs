@@ -71,6 +71,50 @@ fn a_delay_finer_than_the_jitter_passes_nothing() {
     assert!(t.judge()["REL-014"].inconclusive.is_none());
 }
 
+/// What a real link says of an acknowledgment that is due at once and comes `after` ns.
+fn acknowledged(after: u64) -> Verdict {
+    let mut t = ready_receiver();
+    t.arrive(0, 0, write(0, 100), 0);
+    t.wait(after);
+    t.reply(0);
+    t.wait(500 * MS);
+    t.allowance = 100 * MS;
+    t.jitter = 100 * US;
+    let tally = t.judge()["REL-015"].clone();
+    assert!(tally.exercised > 0, "{after} ns");
+    tally.finding("REL-015").verdict
+}
+
+#[test]
+fn what_the_machine_may_have_held_up_neither_passes_nor_fails() {
+    assert_eq!(acknowledged(2 * MS), Verdict::Pass);
+    assert_eq!(acknowledged(20 * MS), Verdict::Inconclusive);
+    assert_eq!(acknowledged(200 * MS), Verdict::Fail);
+
+    // A retransmission soon after the report of its packet may have crossed it; a while later nobody can tell.
+    for (after, unsure) in [(2 * MS, false), (20 * MS, true)] {
+        let mut t = sending();
+        let again = t.find(true, Opcode::WRITE).clone().flag(Flags::RTX);
+        let at = t.index(false, Opcode::ACK, 0);
+        let time = t.items[at].time + after;
+        // In order of time, also behind all the others.
+        let later = |item: &&crate::trace::Item| item.time > time;
+        let before = t.items.iter().filter(|item| !later(item)).count() - 1;
+        t.insert(before, true, 0, again);
+        t.items.swap(before, before + 1);
+        t.items[before + 1].time = time;
+        t.allowance = 100 * MS;
+        t.jitter = 100 * US;
+        let tally = &t.judge()["REL-030"];
+        assert!(tally.violations.is_empty(), "{tally:?}");
+        assert_eq!(
+            tally.inconclusive.is_some(),
+            unsure,
+            "{after} ns: {tally:?}"
+        );
+    }
+}
+
 #[test]
 fn a_trace_beyond_what_is_tracked_is_inconclusive_not_wrong() {
     let mut t = Trace::new(Side::B);
