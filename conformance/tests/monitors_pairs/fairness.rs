@@ -1,5 +1,6 @@
 //! What a real link blurs is not charged, and what cannot be told apart is not passed.
 
+use metaroce_conformance::evidence::MemoryPart;
 use metaroce_conformance::monitors::{Tally, merge};
 use metaroce_conformance::trace::Side;
 use metaroce_reports::Verdict;
@@ -113,6 +114,23 @@ fn what_the_machine_may_have_held_up_neither_passes_nor_fails() {
             "{after} ns: {tally:?}"
         );
     }
+}
+
+#[test]
+fn a_duplicate_over_its_own_bytes_shows_nothing() {
+    let mut t = ready_receiver();
+    t.arrive(0, 0, write(0, 100), 0);
+    t.reply(0);
+    t.wait(US);
+    let again = t.data(false, 0, 0, write(0, 100), 0);
+    t.arrive_pkt(again.flag(Flags::RTX));
+    t.reply(0);
+    t.wait(MS);
+    // All that a tester writes to, under an id that no work has.
+    t.memory(0, MemoryPart::Inside, "aa", "aa");
+    let found = t.judge();
+    assert_eq!(found["REL-006"].exercised, 0);
+    assert!(found["STRM-019"].exercised > 0);
 }
 
 #[test]
