@@ -47,6 +47,18 @@ pub const CHAPTERS: &[(&str, &str, &str)] = &[
     chapter!("05-paths.md", "PATH"),
     chapter!("06-reliability.md", "REL"),
     chapter!("07-ecn.md", "ECN"),
+    chapter!("08-operations.md", "OPS"),
+    chapter!("09-memory.md", "MEM"),
+    chapter!("10-receives.md", "RCV"),
+    chapter!("11-planes.md", "PLN"),
+    chapter!("12-congestion.md", "CC"),
+    chapter!("13-hints.md", "HINT"),
+    chapter!("14-errors.md", "ERR"),
+    chapter!("15-security.md", "SEC"),
+    chapter!("16-verbs.md", "VERB"),
+    chapter!("17-limits.md", "LIM"),
+    chapter!("18-conformance.md", "CONF"),
+    chapter!("19-performance.md", "PERF"),
 ];
 
 /// The wire tables: file name and text. The code points are apart, in [`CODES`].
