@@ -19,6 +19,10 @@ pub struct Clause {
     pub observability: Observability,
     /// The statement, with single spaces between words.
     pub text: String,
+    /// How often the statement has been amended, and once more: 1 for the first wording.
+    pub revision: u32,
+    /// Ids of the features that have to be claimed and agreed for the clause to bind, as written; none: it always binds.
+    pub requires: Vec<String>,
     /// Why no test covers the clause, where that is so on purpose.
     pub exception: Option<String>,
     /// File name of the chapter.

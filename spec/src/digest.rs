@@ -4,15 +4,16 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::{CHAPTERS, CODES, TABLES};
+use crate::{CHAPTERS, CODES, DATA, STATES, TABLES};
 
 /// SHA-256, in hex, over everything that this crate states: all chapters, the clauses and the definitions around
-/// them, all tables and all code points. A result that names it names the exact text that it was judged by.
+/// them, all tables and all code points, and the data besides. A result that names it names the exact text that it was judged by.
 ///
 /// Runs of whitespace count as one blank, so that wrapping a line anew changes nothing.
 pub fn digest() -> String {
     let chapters = CHAPTERS.iter().map(|&(name, _, text)| (name, text));
-    let tables = TABLES.iter().copied().chain([CODES]);
+    let tables = TABLES.iter().chain([&CODES]).chain(DATA).chain(STATES);
+    let tables = tables.copied();
     let mut sha = Sha256::new();
     for (name, text) in chapters.chain(tables) {
         // Neither a name nor a normalised text holds a line feed, so that the parts cannot run into each other.

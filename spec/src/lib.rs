@@ -3,20 +3,29 @@
 //!
 //! The chapters and tables are embedded when the crate is built. Nothing here reads a file, a clock or the network.
 
+pub mod block;
 mod clause;
+mod data;
+mod diagram;
 mod digest;
 mod lock;
 mod parse;
+mod state;
 mod table;
+mod timer;
 
 pub use clause::{Clause, Level, Observability, Role, Source};
+pub use data::{Feature, Retired, features, parse_features, parse_retired, retired};
+pub use diagram::diagram;
 pub use digest::digest;
 pub use lock::lock;
 pub use parse::{Defect, Error, clauses, parse_chapter};
+pub use state::{State, StateTable, Transition, draw, parse_states, states};
 pub use table::{
     CodeSpace, CodeSpaceKind, Entry, FieldSpec, Table, TableError, codes, parse_codes, parse_table,
     tables, validate_set,
 };
+pub use timer::{Timer, parse_timers, timers};
 
 macro_rules! chapter {
     ($name:literal, $prefix:literal) => {
@@ -26,6 +35,12 @@ macro_rules! chapter {
 macro_rules! table {
     ($name:literal) => {
         ($name, include_str!(concat!("../tables/", $name)))
+    };
+}
+
+macro_rules! data {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../", $name)))
     };
 }
 
@@ -105,3 +120,18 @@ pub const TABLES: &[(&str, &str)] = &[
 
 /// The table of code points: file name and text.
 pub const CODES: (&str, &str) = table!("codes.yaml");
+
+/// The data besides tables and code points: path within the specification, and text. In order: features, retired ids,
+/// timers and limits.
+pub const DATA: &[(&str, &str); 3] = &[
+    data!("data/features.yaml"),
+    data!("data/retired.yaml"),
+    data!("data/timers.yaml"),
+];
+
+/// The state tables: path within the specification, and text.
+pub const STATES: &[(&str, &str)] = &[
+    data!("states/connection.yaml"),
+    data!("states/path.yaml"),
+    data!("states/stream.yaml"),
+];

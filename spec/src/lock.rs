@@ -7,7 +7,7 @@ use crate::digest::text_digest;
 
 /// Renders `clauses.lock`: a heading with the totals, then one line per clause in the given order.
 ///
-/// A line holds, between bars, the id, the level, the first 16 hex digits of the SHA-256 of the statement, where it
+/// A line holds, between bars, the id, the level (with the revision where there is more than one, as `MUST r2`), the first 16 hex digits of the SHA-256 of the statement, where it
 /// can be observed, and one of `covered_by: ...`, `exception: ...` or `uncovered`. `coverage` maps clause ids to the
 /// names of what judges them. An id in it that is no clause gets a line that says so, lest it go unnoticed.
 pub fn lock(clauses: &[Clause], coverage: &BTreeMap<String, Vec<String>>) -> String {
@@ -27,8 +27,12 @@ pub fn lock(clauses: &[Clause], coverage: &BTreeMap<String, Vec<String>>) -> Str
             (None, None) => "uncovered".to_owned(),
         };
         let hash: String = text_digest(&clause.text).chars().take(16).collect();
+        let revision = match clause.revision {
+            1 => String::new(),
+            n => format!(" r{n}"),
+        };
         lines.push_str(&format!(
-            "{} | {} | {hash} | {} | {state}\n",
+            "{} | {}{revision} | {hash} | {} | {state}\n",
             clause.id, clause.level, clause.observability
         ));
     }
@@ -61,6 +65,8 @@ mod tests {
             },
             observability: Observability::Wire,
             text: text.into(),
+            revision: 1,
+            requires: Vec::new(),
             exception: exception.map(Into::into),
             chapter: "06-reliability.md".into(),
             line: 1,
@@ -93,6 +99,14 @@ REL-004 | MUST NOT | ba7816bf8f01cfea | wire | covered_by: three
 REL-900 | no such clause
 ";
         assert_eq!(lock(&clauses, &coverage), expected);
+    }
+
+    #[test]
+    fn an_amended_clause_shows_its_revision() {
+        let mut amended = clause("REL-001", "abc", None);
+        amended.revision = 2;
+        let text = lock(&[amended], &BTreeMap::new());
+        assert!(text.contains("REL-001 | MUST NOT r2 | ba78"), "{text}");
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! Chapters to clauses.
 //!
 //! A clause is a heading of level 4 with the id, one or more paragraphs with the statement, and a list of bullets.
-//! Everything else in a chapter is informative, and no key word stands in capitals there.
+//! Everything else in a chapter is informative, and no key word stands in capitals there. An HTML comment ends a clause:
+//! what stands between `<!-- table X -->` or its like and `<!-- end -->` is generated, see [`crate::block`].
 
 use std::collections::BTreeMap;
 use std::mem;
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
+use crate::block::Marker;
 use crate::digest::normalised;
-use crate::{CHAPTERS, Clause, Level, Observability, Role, Source};
+use crate::{CHAPTERS, Clause, Level, Observability, Retired, Role, Source, TableError};
 
 /// Every clause of the specification, in reading order.
 ///
@@ -20,7 +22,23 @@ pub fn clauses() -> Result<Vec<Clause>, Error> {
     for (name, _, text) in CHAPTERS {
         all.append(&mut parse_chapter(name, text)?);
     }
+    refuse_retired(&all, &crate::retired().map_err(Error::of_data)?)?;
     Ok(all)
+}
+
+fn refuse_retired(clauses: &[Clause], retired: &[Retired]) -> Result<(), Error> {
+    let in_use = clauses
+        .iter()
+        .find(|clause| retired.iter().any(|retired| retired.id == clause.id));
+    in_use.map_or(Ok(()), |clause| {
+        Err(Error {
+            chapter: clause.chapter.clone(),
+            line: clause.line,
+            defect: Defect::Retired {
+                id: clause.id.clone(),
+            },
+        })
+    })
 }
 
 /// The clauses of one chapter. `name` is the file name of one of [`CHAPTERS`], which settles the prefix of the ids.
@@ -37,7 +55,8 @@ pub fn parse_chapter(name: &str, text: &str) -> Result<Vec<Clause>, Error> {
         .iter()
         .find_map(|&(known, prefix, _)| (known == name).then_some(prefix))
         .ok_or_else(|| at(1, Defect::UnknownChapter))?;
-    let mut reader = Reader::new(name, prefix);
+    let features = crate::features().map_err(Error::of_data)?;
+    let mut reader = Reader::new(name, prefix, features.into_iter().map(|f| f.id).collect());
     for block in blocks(text) {
         reader
             .block(block)
@@ -56,6 +75,18 @@ pub struct Error {
     pub line: usize,
     /// What is wrong there.
     pub defect: Defect,
+}
+
+impl Error {
+    fn of_data(error: TableError) -> Self {
+        Self {
+            chapter: error.file.clone(),
+            line: usize::try_from(error.line).unwrap_or_default(),
+            defect: Defect::Data {
+                message: error.message,
+            },
+        }
+    }
 }
 
 /// What can be wrong with a chapter.
@@ -129,7 +160,7 @@ pub enum Defect {
         bullet: String,
     },
     /// A bullet has an unknown name or none.
-    #[error("`{text}` is none of the bullets role, source, observed, exception")]
+    #[error("`{text}` is none of the bullets {}", BULLETS.join(", "))]
     UnknownBullet {
         /// The whole bullet.
         text: String,
@@ -142,7 +173,35 @@ pub enum Defect {
         /// Its value.
         found: String,
     },
+    /// An id that was given up is in use.
+    #[error("{id} is retired and is never used again")]
+    Retired {
+        /// The id.
+        id: String,
+    },
+    /// A generated block has no end, or an end no block.
+    #[error("`{marker}` is not closed by `<!-- end -->`, or closes nothing")]
+    Unpaired {
+        /// The comment.
+        marker: String,
+    },
+    /// A file that the chapters refer to is not sound.
+    #[error("{message}")]
+    Data {
+        /// What is wrong with it.
+        message: String,
+    },
 }
+
+/// Names of the bullets of a clause.
+const BULLETS: [&str; 6] = [
+    "role",
+    "source",
+    "observed",
+    "revision",
+    "requires",
+    "exception",
+];
 
 /// A piece of a chapter that stands on its own, as plain text.
 struct Block {
@@ -156,6 +215,7 @@ enum BlockKind {
     Heading(HeadingLevel),
     Paragraph,
     Bullet,
+    Html,
     Other,
 }
 
@@ -211,8 +271,8 @@ fn opened(tag: &Tag<'_>) -> Option<BlockKind> {
         Tag::Heading { level, .. } => Some(BlockKind::Heading(*level)),
         Tag::Paragraph => Some(BlockKind::Paragraph),
         Tag::Item => Some(BlockKind::Bullet),
+        Tag::HtmlBlock => Some(BlockKind::Html),
         Tag::CodeBlock(_)
-        | Tag::HtmlBlock
         | Tag::BlockQuote(_)
         | Tag::TableHead
         | Tag::TableRow
@@ -243,8 +303,11 @@ type Located<T> = Result<T, (usize, Defect)>;
 struct Reader<'n> {
     chapter: &'n str,
     prefix: &'static str,
+    features: Vec<String>,
     done: Vec<Clause>,
     draft: Option<Draft>,
+    /// The generated block that is being passed over, and its line.
+    generated: Option<(usize, String)>,
 }
 
 /// A clause that is being read.
@@ -256,20 +319,32 @@ struct Draft {
 }
 
 impl<'n> Reader<'n> {
-    fn new(chapter: &'n str, prefix: &'static str) -> Self {
+    fn new(chapter: &'n str, prefix: &'static str, features: Vec<String>) -> Self {
         Self {
             chapter,
             prefix,
+            features,
             done: Vec::new(),
             draft: None,
+            generated: None,
         }
     }
 
     fn block(&mut self, block: Block) -> Located<()> {
+        if let (BlockKind::Heading(_), Some(_)) = (block.kind, &self.generated) {
+            return self.unpaired();
+        }
         let is_statement = block.kind == BlockKind::Paragraph
             && self.draft.as_ref().is_some_and(|d| d.bullets.is_empty());
         if !is_statement && let Some((_, word)) = key_words(&block.text).into_iter().next() {
             return Err((block.line, Defect::StrayKeyWord { word }));
+        }
+        if block.kind == BlockKind::Html && block.text.starts_with("<!--") {
+            self.close()?;
+            return self.comment(block.line, block.text);
+        }
+        if self.generated.is_some() {
+            return Ok(());
         }
         match (block.kind, &mut self.draft) {
             (BlockKind::Heading(level), _) => {
@@ -293,6 +368,27 @@ impl<'n> Reader<'n> {
                 },
             )),
         }
+    }
+
+    /// Refuses a generated block that has not ended.
+    fn unpaired(&mut self) -> Located<()> {
+        let open = self.generated.take();
+        open.map_or(Ok(()), |(line, marker)| {
+            Err((line, Defect::Unpaired { marker }))
+        })
+    }
+
+    fn comment(&mut self, line: usize, text: String) -> Located<()> {
+        let end = match Marker::read(&text) {
+            None => return Ok(()),
+            Some(Marker::End) => true,
+            Some(_) => false,
+        };
+        if end != self.generated.is_some() {
+            return Err((line, Defect::Unpaired { marker: text }));
+        }
+        self.generated = (!end).then_some((line, text));
+        Ok(())
     }
 
     fn open(&self, line: usize, id: String) -> Located<Draft> {
@@ -329,23 +425,24 @@ impl<'n> Reader<'n> {
 
     fn close(&mut self) -> Located<()> {
         if let Some(draft) = self.draft.take() {
-            self.done.push(draft.into_clause(self.chapter)?);
+            let clause = draft.into_clause(self.chapter, &self.features)?;
+            self.done.push(clause);
         }
         Ok(())
     }
 
     fn finish(mut self) -> Located<Vec<Clause>> {
         self.close()?;
+        self.unpaired()?;
         Ok(self.done)
     }
 }
 
 impl Draft {
     fn bullet(&mut self, line: usize, text: &str) -> Located<()> {
-        let known = ["role", "source", "observed", "exception"];
         let named = text
             .split_once(':')
-            .filter(|(name, _)| known.contains(name));
+            .filter(|(name, _)| BULLETS.contains(name));
         let Some((name, value)) = named else {
             let text = text.to_owned();
             return Err((line, Defect::UnknownBullet { text }));
@@ -359,7 +456,7 @@ impl Draft {
         Ok(())
     }
 
-    fn into_clause(mut self, chapter: &str) -> Located<Clause> {
+    fn into_clause(mut self, chapter: &str, features: &[String]) -> Located<Clause> {
         let text = normalised(&self.statement);
         let id = self.id.clone();
         let level = match key_words(&text).as_slice() {
@@ -373,6 +470,8 @@ impl Draft {
         let role = self.required("role", Role::from_name)?;
         let source = self.required("source", Source::parse)?;
         let observability = self.required("observed", Observability::from_name)?;
+        let revision = self.optional("revision", amended)?.unwrap_or(1);
+        let requires = self.optional("requires", |names| known_features(names, features))?;
         let written = |value: &str| (!value.is_empty()).then(|| value.to_owned());
         let has_exception = self.bullets.contains_key("exception");
         // A clause that nobody can observe owes the reason.
@@ -388,10 +487,24 @@ impl Draft {
             source,
             observability,
             text,
+            revision,
+            requires: requires.unwrap_or_default(),
             exception,
             chapter: chapter.to_owned(),
             line: self.line,
         })
+    }
+
+    fn optional<T>(
+        &mut self,
+        bullet: &'static str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Located<Option<T>> {
+        if self.bullets.contains_key(bullet) {
+            self.required(bullet, read).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     fn required<T>(
@@ -405,6 +518,19 @@ impl Draft {
         };
         read(&found).ok_or((line, Defect::BadBullet { bullet, found }))
     }
+}
+
+/// A revision after the first, written in one way only.
+fn amended(text: &str) -> Option<u32> {
+    let number: u32 = text.parse().ok()?;
+    (number >= 2 && number.to_string() == text).then_some(number)
+}
+
+/// Names of features, each known and named once.
+fn known_features(text: &str, features: &[String]) -> Option<Vec<String>> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    let sound = |(i, name): (usize, &String)| features.contains(name) && !names[..i].contains(name);
+    names.iter().enumerate().all(sound).then_some(names)
 }
 
 /// The key words of BCP 14 in capitals, in order. A negated one is one key word.

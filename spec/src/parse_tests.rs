@@ -30,6 +30,8 @@ fn a_clause_has_all_its_parts() {
         },
         observability: Observability::None,
         text: "A sender MUST NOT do that to IBV_WC_ERR.".into(),
+        revision: 1,
+        requires: Vec::new(),
         exception: Some("hidden".into()),
         chapter: CHAPTER.into(),
         line: 5,
@@ -43,6 +45,70 @@ fn loose_lists_and_further_headings_are_fine() {
     let clauses = parse_chapter(CHAPTER, text).unwrap();
     assert_eq!(clauses.len(), 1);
     assert_eq!(clauses[0].exception, None);
+}
+
+#[test]
+fn a_clause_can_be_amended_and_require_features() {
+    let text = clause("REL-001", "It MUST.").trim_end().to_owned()
+        + "\n- revision: 3\n- requires: read, atomics\n";
+    let clauses = parse_chapter(CHAPTER, &text).unwrap();
+    assert_eq!(clauses[0].revision, 3);
+    assert_eq!(clauses[0].requires, ["read", "atomics"]);
+}
+
+#[test]
+fn revisions_and_features_are_checked() {
+    for (bullet, value) in [
+        ("revision", "1"),
+        ("revision", "02"),
+        ("revision", "two"),
+        ("requires", "flying"),
+        ("requires", "read, read"),
+        ("requires", "read,"),
+    ] {
+        let text = clause("REL-001", "It MUST.").trim_end().to_owned()
+            + &format!("\n- {bullet}: {value}\n");
+        let found = value.to_owned();
+        assert_eq!(defect(&text), (8, Defect::BadBullet { bullet, found }));
+    }
+}
+
+#[test]
+fn retired_ids_are_not_used_again() {
+    let clauses = parse_chapter(CHAPTER, &clause("REL-001", "It MUST.")).unwrap();
+    let gone = |id: &str| Retired {
+        id: id.into(),
+        since: "0.2.0".into(),
+        why: "w".into(),
+    };
+    assert_eq!(refuse_retired(&clauses, &[gone("REL-002")]), Ok(()));
+    let error = refuse_retired(&clauses, &[gone("REL-002"), gone("REL-001")]).unwrap_err();
+    let id = "REL-001".into();
+    assert_eq!((error.line, error.defect), (1, Defect::Retired { id }));
+}
+
+#[test]
+fn generated_blocks_stand_between_clauses() {
+    let block = "<!-- table CBH -->\n```text\n| it MUST\n```\n\n| a | b |\n|---|---|\n| c | d |\n<!-- end -->\n\n";
+    let block = block.replace("MUST", "must");
+    let text = block.clone()
+        + &clause("REL-001", "It MUST.")
+        + &block
+        + "A remark.\n\n"
+        + &clause("REL-002", "It MUST.");
+    assert_eq!(parse_chapter(CHAPTER, &text).unwrap().len(), 2);
+    let cut = text.replacen("<!-- end -->", "", 1);
+    let marker = "<!-- table CBH -->".to_owned();
+    assert_eq!(defect(&cut), (1, Defect::Unpaired { marker }));
+    let marker = "<!-- end -->".to_owned();
+    assert_eq!(defect("<!-- end -->\n"), (1, Defect::Unpaired { marker }));
+    let (line, _) = defect("<!-- features -->\n");
+    assert_eq!(line, 1);
+    // Nothing but a statement and bullets stands in a clause itself.
+    let inside = clause("REL-001", "It MUST.").replace("- role", "<!-- a remark -->\n\n- role");
+    let bullet = "role";
+    let id = "REL-001".to_owned();
+    assert_eq!(defect(&inside), (1, Defect::MissingBullet { id, bullet }));
 }
 
 #[test]

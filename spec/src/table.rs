@@ -386,7 +386,10 @@ fn check_layout(table: &Table, by_name: &BTreeMap<&str, &Table>) -> Result<(), T
     Ok(())
 }
 
-fn read<T: serde::de::DeserializeOwned>(file: &str, text: &str) -> Result<T, TableError> {
+pub(crate) fn read<T: serde::de::DeserializeOwned>(
+    file: &str,
+    text: &str,
+) -> Result<T, TableError> {
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options(text, options).map_err(|e| {
         let at = e.location();
@@ -408,7 +411,7 @@ fn upper_case(file: &str, name: &Spanned<String>) -> Result<(), TableError> {
 }
 
 /// Whether `name` is letters of one case, digits and underscores, and starts with a letter.
-fn is_name(name: &str, letter: impl Fn(u8) -> bool) -> bool {
+pub(crate) fn is_name(name: &str, letter: impl Fn(u8) -> bool) -> bool {
     name.bytes().next().is_some_and(&letter)
         && name
             .bytes()
@@ -424,7 +427,7 @@ fn fits(value: u64, width: u32) -> bool {
     }
 }
 
-fn error<T>(file: &str, at: &Spanned<T>, message: String) -> TableError {
+pub(crate) fn error<T>(file: &str, at: &Spanned<T>, message: String) -> TableError {
     let location: Location = at.referenced;
     TableError {
         file: file.to_owned(),
@@ -434,11 +437,11 @@ fn error<T>(file: &str, at: &Spanned<T>, message: String) -> TableError {
     }
 }
 
-fn fail<T, R>(file: &str, at: &Spanned<T>, message: String) -> Result<R, TableError> {
+pub(crate) fn fail<T, R>(file: &str, at: &Spanned<T>, message: String) -> Result<R, TableError> {
     Err(error(file, at, message))
 }
 
-fn whole(file: &str, message: String) -> TableError {
+pub(crate) fn whole(file: &str, message: String) -> TableError {
     TableError {
         file: file.to_owned(),
         line: 0,
