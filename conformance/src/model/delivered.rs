@@ -1,6 +1,8 @@
 //! Packets delivered to the judged side.
 
-use metaroce_wire::metaroce::{Body, Cbh, Flags, MFlags, NakScope, RqCredit, Sack};
+use metaroce_wire::metaroce::{
+    AckFlags, AckHeader, Body, Cbh, Flags, MFlags, NakScope, RqCredit, Sack,
+};
 use metaroce_wire::serial::{Psn, Rqsn};
 
 use super::connection::{Connection, InMessage, OutMessage};
@@ -194,18 +196,18 @@ impl Model {
             Body::Ack(ack) => {
                 note_limit(connection, ack.header.stream, ack.header.rq_limit, cbh);
                 let report = (cbh.psn, None, Some(ack.header.timestamp_echo));
-                return take_report(s, connection, cbh, report, ack.header.ce_count);
+                return take_report(s, connection, cbh, report, signs(&ack.header));
             }
             Body::AckSack(ack) => {
                 if !ack.sack.bit(0) {
                     note_limit(connection, ack.header.stream, ack.header.rq_limit, cbh);
                 }
                 let report = (cbh.psn, Some(ack.sack), Some(ack.header.timestamp_echo));
-                return take_report(s, connection, cbh, report, ack.header.ce_count);
+                return take_report(s, connection, cbh, report, signs(&ack.header));
             }
             Body::PathProbeAck(answer) => {
                 let report = (answer.cum_psn, Some(answer.sack), None);
-                return take_report(s, connection, cbh, report, 0);
+                return take_report(s, connection, cbh, report, (0, false));
             }
             Body::PathProbe(_) => {
                 let before = connection.in_path(cbh.path).latest().copied();
@@ -254,6 +256,12 @@ fn note_limit(connection: &mut Connection, stream: u16, limit: Rqsn, cbh: &Cbh) 
     }
 }
 
+/// What an acknowledgment says of the path besides what has arrived: marks, and whether a duplicate came.
+fn signs(header: &AckHeader) -> (u32, bool) {
+    let duplicate = header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0;
+    (header.ce_count, duplicate)
+}
+
 type Report = (Psn, Option<Sack>, Option<u32>);
 
 fn take_report(
@@ -261,7 +269,7 @@ fn take_report(
     connection: &mut Connection,
     cbh: &Cbh,
     (cum, sack, echo): Report,
-    ce_count: u32,
+    (ce_count, duplicate): (u32, bool),
 ) -> Option<SuspectClass> {
     let exists = u16::from(cbh.path) < connection.agreed.paths;
     let path = connection.out_path(cbh.path);
@@ -286,6 +294,7 @@ fn take_report(
         Some(_) => None,
     };
     path.marked |= ce_count > 0;
+    path.unsettled |= duplicate;
     let at = (s.frame, s.time, cbh.path);
     let (arrived, newly) = path.report(at, cum, sack.as_ref(), echo, answer_to);
     for packet in newly {

@@ -117,6 +117,9 @@ pub struct OutPath {
     pub probed_at: Option<u64>,
     /// Whether any CE mark was reported.
     pub marked: bool,
+    /// Whether a gap may be no evidence of loss: the path has changed its source port (grace period), or a duplicate of
+    /// something repaired was reported (reordering allowance). How long that lasts depends on what the sender measured.
+    pub unsettled: bool,
     /// Retransmissions that nothing but a timeout explains.
     pub timeouts: u64,
     /// Packets that have been sent and not been reported.
@@ -158,6 +161,7 @@ impl OutPath {
             sent_at: 0,
             probed_at: None,
             marked: false,
+            unsettled: false,
             timeouts: 0,
             outstanding: 0,
             sent: BTreeMap::new(),
@@ -263,6 +267,7 @@ impl OutPath {
                 self.port_of_new = Some(packet.port);
             }
         }
+        self.unsettled |= self.port.is_some_and(|port| port != packet.port);
         self.port = Some(packet.port);
         self.sent_at = packet.time;
         self.last_stamp = Some((packet.cbh.timestamp, packet.frame, packet.time));

@@ -197,8 +197,9 @@ impl Monitor for Repairs {
                 let Some(path) = model.connection(s).and_then(|c| c.out.get(&ack.path)) else {
                     return;
                 };
-                // With its window cut, by a mark or a timeout, a path may have to wait for room.
-                if path.marked || path.timeouts > 0 {
+                // With its window cut, by a mark or a timeout, a path may have to wait for room; where packets may overtake
+                // each other a gap need not count at once.
+                if path.marked || path.timeouts > 0 || path.unsettled {
                     return;
                 }
                 let allowance = model.context.allowance_ns;
