@@ -7,6 +7,9 @@ use crate::{Finding, IutInfo, RunResult, TestResult, Verdict};
 /// Longest free text shown, in characters; the JSON has it in full.
 const TEXT_LIMIT: usize = 500;
 
+/// Columns after which a list of ids goes on in the next line.
+const WIDTH: usize = 100;
+
 /// How many tests a row names before it only counts the rest.
 const TESTS_SHOWN: usize = 3;
 
@@ -195,8 +198,18 @@ fn gathered(groups: &[(&str, Vec<String>)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (reason, ids) in groups {
         lines.push(clipped(reason, TEXT_LIMIT));
-        let ids: Vec<String> = ids.iter().map(|id| clipped(id, TEXT_LIMIT)).collect();
-        lines.push(format!("  {}", ids.join(", ")));
+        let mut line = String::new();
+        for id in ids {
+            let id = clipped(id, TEXT_LIMIT);
+            if !line.is_empty() && line.len() + id.len() > WIDTH {
+                lines.push(format!("  {line}"));
+                line.clear();
+            }
+            let comma = if line.is_empty() { "" } else { ", " };
+            line.push_str(comma);
+            line.push_str(&id);
+        }
+        lines.push(format!("  {line}"));
     }
     lines
 }

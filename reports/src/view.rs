@@ -57,10 +57,34 @@ pub(crate) fn reasons(result: &RunResult, verdict: Verdict) -> Vec<(&str, Vec<St
     )
 }
 
-/// Clauses without a monitor, gathered by reason in order of appearance; raw text.
+/// Clauses without a monitor, gathered by reason in order of appearance, ids in a row as one; raw text.
 pub(crate) fn unmonitored(result: &RunResult) -> Vec<(&str, Vec<String>)> {
     let entries = result.unmonitored.iter();
-    gathered(entries.map(|entry| (entry.reason.as_str(), entry.clause.clone())))
+    let mut groups = gathered(entries.map(|entry| (entry.reason.as_str(), entry.clause.clone())));
+    for (_, ids) in &mut groups {
+        *ids = rows_of_ids(ids);
+    }
+    groups
+}
+
+/// Writes three or more ids that count up by one as `first to last`.
+fn rows_of_ids(ids: &[String]) -> Vec<String> {
+    let follows = |a: &String, b: &String| {
+        let number = |id: &str| -> Option<(String, u32)> {
+            let (prefix, digits) = id.rsplit_once('-')?;
+            Some((prefix.to_owned(), digits.parse().ok()?))
+        };
+        match (number(a), number(b)) {
+            (Some((p, n)), Some((q, m))) => p == q && n.checked_add(1) == Some(m),
+            _ => false,
+        }
+    };
+    let rows = ids.chunk_by(follows);
+    rows.flat_map(|row| match row {
+        [first, _, .., last] => vec![format!("{first} to {last}")],
+        _ => row.to_vec(),
+    })
+    .collect()
 }
 
 /// Clauses that were exercised although the PICS excludes them, gathered by its item; raw text.
@@ -145,4 +169,26 @@ fn gathered<'a>(entries: impl Iterator<Item = (&'a str, String)>) -> Vec<(&'a st
         }
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rows_of_ids;
+
+    #[test]
+    fn ids_in_a_row_become_one_entry() {
+        let rows = |ids: &[&str]| {
+            let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
+            rows_of_ids(&ids).join(", ")
+        };
+        assert_eq!(
+            rows(&["A-1", "A-2", "A-3", "B-4", "B-5", "A-9", "other"]),
+            "A-1 to A-3, B-4, B-5, A-9, other"
+        );
+        assert_eq!(
+            rows(&["A-2", "A-1", "A-4294967295"]),
+            "A-2, A-1, A-4294967295"
+        );
+        assert_eq!(rows(&[]), "");
+    }
 }
