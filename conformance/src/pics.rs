@@ -33,6 +33,9 @@ pub struct Pics {
     pub payload_sizes: Vec<u16>,
     /// Whether its first PSN can be chosen.
     pub initial_psn: bool,
+    /// Features of the specification that it offers.
+    #[serde(default)]
+    pub features: Vec<String>,
 }
 
 /// A role in a connection.
@@ -100,6 +103,19 @@ impl Pics {
         }
         if pics.max_paths == 0 || pics.max_streams == 0 {
             return fail("claims no path or no stream: nothing could be tested");
+        }
+        let known = metaroce_spec::features().map_err(|e| e.to_string())?;
+        for (i, feature) in pics.features.iter().enumerate() {
+            if known.iter().all(|known| known.id != *feature) {
+                let ids: Vec<&str> = known.iter().map(|known| known.id.as_str()).collect();
+                return fail(&format!(
+                    "features: there is no feature {feature:?}; there are {}",
+                    ids.join(", ")
+                ));
+            }
+            if pics.features[..i].contains(feature) {
+                return fail(&format!("features: {feature:?} a second time"));
+            }
         }
         Ok(pics)
     }
@@ -218,6 +234,8 @@ mod tests {
             ("schema: metaroce-pics/1", "schema: x"),
             ("operations: [send, write]", "operations: [fly]"),
             ("initial_psn: true", "initial_psn: yes"),
+            ("features: []", "features: [flying]"),
+            ("features: []", "features: [read, read]"),
         ] {
             assert!(
                 Pics::parse("f", &REFERENCE.replace(from, to)).is_err(),
@@ -225,5 +243,9 @@ mod tests {
             );
         }
         assert!(Pics::parse("f", "").is_err());
+        let with = Pics::parse("f", &REFERENCE.replace("features: []", "features: [read]"));
+        assert_eq!(with.unwrap().features, ["read"]);
+        let without = Pics::parse("f", &REFERENCE.replace("features: []", ""));
+        assert_eq!(without.unwrap().features, [""; 0]);
     }
 }

@@ -109,6 +109,9 @@ pub struct RunFile {
     pub pics: String,
     /// Roles that the PICS claims.
     pub roles: Vec<Role>,
+    /// Features that the PICS claims.
+    #[serde(default)]
+    pub features: Vec<String>,
     /// Filter.
     pub filter: Option<String>,
     /// Tests in order: id, tags, and why it is left out, if so.
@@ -244,6 +247,7 @@ pub fn run(
         peer: identities.1,
         pics: plan.pics.name.clone(),
         roles: plan.pics.roles.clone(),
+        features: plan.pics.features.clone(),
         filter: plan.filter.clone(),
         tests: tests
             .iter()

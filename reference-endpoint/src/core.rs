@@ -22,9 +22,11 @@ mod rx_path;
 mod send;
 mod setup;
 mod stream;
+mod transitions;
 mod tx_path;
 
 pub use config::{Access, Buffer, Config, Ecn, Misuse, Region, Service, Transmit};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::{Event, Status, WorkKind};
+pub use transitions::{Step, steps};

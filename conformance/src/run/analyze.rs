@@ -97,7 +97,8 @@ pub fn analyze(folder: &Path) -> Result<RunResult, RunError> {
                 id,
                 level: clause.level.to_string(),
                 role: clause.role.to_string(),
-                excluded_by: missing_role(clause.role, &run.roles),
+                excluded_by: missing_role(clause.role, &run.roles)
+                    .or_else(|| missing_features(&clause.requires, &run.features)),
             });
         } else {
             let reserve = crate::monitors::RESERVE
@@ -162,6 +163,16 @@ fn missing_role(role: metaroce_spec::Role, claimed: &[Role]) -> Option<String> {
     (!claimed.contains(&bound)).then(|| format!("roles: no {}", bound.name()))
 }
 
+/// The features that a clause requires and the PICS does not claim, if there are such.
+fn missing_features(required: &[String], claimed: &[String]) -> Option<String> {
+    let missing: Vec<&str> = required
+        .iter()
+        .filter(|feature| !claimed.contains(feature))
+        .map(String::as_str)
+        .collect();
+    (!missing.is_empty()).then(|| format!("features not claimed: {}", missing.join(", ")))
+}
+
 fn bare(id: &str, conduct: Conduct, reason: String) -> TestResult {
     TestResult {
         id: id.into(),
@@ -174,5 +185,23 @@ fn bare(id: &str, conduct: Conduct, reason: String) -> TestResult {
         reason: Some(reason),
         adapters: Vec::new(),
         findings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_that_a_clause_requires_has_to_be_claimed() {
+        let own = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let missing =
+            |required: &[&str], claimed: &[&str]| missing_features(&own(required), &own(claimed));
+        assert_eq!(missing(&[], &[]), None);
+        assert_eq!(missing(&["read"], &["read"]), None);
+        assert_eq!(
+            missing(&["read", "atomics", "imm"], &["atomics"]).as_deref(),
+            Some("features not claimed: read, imm")
+        );
     }
 }

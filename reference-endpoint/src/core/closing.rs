@@ -7,6 +7,7 @@ use super::config::Misuse;
 use super::connection::{Connection, Shared, State};
 use super::control::Purpose;
 use super::event::{Event, Status, WorkKind};
+use super::transitions::{Event as Change, step};
 
 /// Reason of CLOSE: an error.
 const ERROR: u16 = 1;
@@ -18,7 +19,7 @@ impl Connection {
     pub(super) fn close(&mut self, now: u64) -> Result<(), Misuse> {
         match self.state {
             State::Established | State::Connected => {
-                self.state = State::Closing;
+                step(&mut self.state, Change::Close);
                 self.advance_close(now);
                 Ok(())
             }
@@ -53,12 +54,12 @@ impl Connection {
             self.peer_closed = true;
             self.drop_unstarted(shared);
         }
-        if self.state != State::Closed {
+        if !self.state.is_over() {
             self.reason = close.reason;
         }
         if close.reason == ERROR {
             // The peer has given up: nothing that is under way will be taken any more.
-            self.finish_closed(now, shared);
+            self.finish_closed(now, Change::PeerError, shared);
         } else {
             self.settle(now, shared);
         }
@@ -94,23 +95,23 @@ impl Connection {
         self.advance_close(now);
         let idle = self.streams.values().all(|stream| stream.queue.is_empty());
         if idle && (self.peer_closed || self.close_answered) {
-            self.finish_closed(now, shared);
+            self.finish_closed(now, Change::Settled, shared);
         }
     }
 
-    fn finish_closed(&mut self, now: u64, shared: &mut Shared<'_>) {
-        if self.state == State::Closed {
+    fn finish_closed(&mut self, now: u64, on: Change, shared: &mut Shared<'_>) {
+        if self.state.is_over() {
             return;
         }
-        self.finish(now, shared);
+        self.finish(now, on, shared);
         shared.events.push_back(Event::Closed {
             conn: self.handle,
             reason: self.reason,
         });
     }
 
-    fn finish(&mut self, now: u64, shared: &mut Shared<'_>) {
-        self.state = State::Closed;
+    fn finish(&mut self, now: u64, on: Change, shared: &mut Shared<'_>) {
+        self.end(on);
         self.linger_until = Some(now + LINGER);
         self.requests.cancel(|purpose| purpose != Purpose::Close);
         self.flush(None, shared);
@@ -125,7 +126,7 @@ impl Connection {
         cause: Option<(u16, Msn)>,
         shared: &mut Shared<'_>,
     ) {
-        if self.state == State::Closed {
+        if self.state.is_over() {
             return;
         }
         let connected = !self.tx.is_empty();
@@ -151,7 +152,7 @@ impl Connection {
                 }),
             );
         }
-        self.finish(now, shared);
+        self.finish(now, Change::Error, shared);
     }
 
     pub(super) fn fail(

@@ -13,6 +13,8 @@ use super::emit::emit;
 use super::event::{Event, Status};
 use super::rx_path::RxPath;
 use super::stream::Stream;
+pub(super) use super::transitions::State;
+use super::transitions::{Event as Change, StreamEvent, step};
 use super::tx_path::TxPath;
 
 /// Reason of CLOSE: all is done.
@@ -46,23 +48,6 @@ pub(super) const fn blank_params() -> Params {
         atomic_depth: 0,
         rsvd_b: 0,
     }
-}
-
-/// Where a connection is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// OPEN is sent.
-    Opening,
-    /// CONFIRM is sent.
-    Confirming,
-    /// Both sides keep state; streams are being opened.
-    Connected,
-    /// All streams are open.
-    Established,
-    /// No new work; CLOSE goes out once the work is done.
-    Closing,
-    /// Over; repeated packets of the peer are still answered.
-    Closed,
 }
 
 /// What a connection shares with its endpoint while it works.
@@ -121,6 +106,7 @@ impl Connection {
             transaction,
         );
         connection.initiator = true;
+        step(&mut connection.state, Change::Connect);
         connection.request(
             now,
             Purpose::Open,
@@ -143,7 +129,7 @@ impl Connection {
         transaction: u32,
     ) -> Self {
         let mut connection = Self::blank(handle, addresses, mine, theirs, transaction);
-        connection.connect(&mine);
+        connection.connect(&mine, Change::ValidConfirm);
         connection.streams_due = Some(now + IDLE);
         connection
     }
@@ -157,7 +143,7 @@ impl Connection {
     ) -> Self {
         Self {
             handle,
-            state: State::Opening,
+            state: State::None,
             local,
             peer,
             first_port,
@@ -192,7 +178,8 @@ impl Connection {
         }
     }
 
-    pub(super) fn connect(&mut self, agreed: &Params) {
+    /// Makes the paths; `on` is what has come to connect the sides.
+    pub(super) fn connect(&mut self, agreed: &Params, on: Change) {
         let peer_ack_delay = u64::from(self.theirs.ack_delay) * 1000;
         for path in 0..agreed.paths {
             self.tx.push(TxPath::new(
@@ -202,7 +189,7 @@ impl Connection {
             ));
             self.rx.push(RxPath::new(self.theirs.isn));
         }
-        self.state = State::Connected;
+        step(&mut self.state, on);
     }
 
     pub(super) fn next_transaction(&mut self) -> u32 {
@@ -236,8 +223,21 @@ impl Connection {
         self.control.push_back((self.first_port, bytes));
     }
 
-    pub(super) fn is_over(&self, now: u64) -> bool {
-        self.state == State::Closed && self.linger_until.is_some_and(|until| until <= now)
+    /// Whether the connection may be forgotten; from then on it is nothing.
+    pub(super) fn is_forgotten(&mut self, now: u64) -> bool {
+        let rested = self.state.is_over() && self.linger_until.is_some_and(|until| until <= now);
+        if rested {
+            step(&mut self.state, Change::Rested);
+        }
+        rested
+    }
+
+    /// Ends the connection, and its streams with it.
+    pub(super) fn end(&mut self, on: Change) {
+        step(&mut self.state, on);
+        for stream in self.streams.values_mut() {
+            step(&mut stream.state, StreamEvent::ConnectionOver);
+        }
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -245,7 +245,7 @@ impl Connection {
         let paths = self
             .tx
             .iter()
-            .filter(|_| self.state != State::Closed)
+            .filter(|_| !self.state.is_over())
             .filter_map(TxPath::deadline);
         let streams_due = self.streams_due.filter(|_| self.state == State::Connected);
         acks.chain(paths)

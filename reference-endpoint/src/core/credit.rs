@@ -14,7 +14,7 @@ impl Connection {
         let Some(stream) = self
             .streams
             .get_mut(&credit.stream)
-            .filter(|stream| stream.open)
+            .filter(|stream| stream.is_known())
         else {
             return;
         };

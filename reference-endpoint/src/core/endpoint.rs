@@ -110,7 +110,7 @@ impl Endpoint {
         }
         let by_cid = &mut self.by_cid;
         self.connections.retain(|_, connection| {
-            let over = connection.is_over(now);
+            let over = connection.is_forgotten(now);
             if over {
                 by_cid.remove(&connection.mine.scid.value());
             }
@@ -246,14 +246,14 @@ impl Endpoint {
     ) -> Result<(), Misuse> {
         let holds = self.memory.holds(&buf);
         let connection = self.connection(conn)?;
-        if connection.state == State::Closed {
+        if connection.state.is_over() {
             return Err(Misuse::Closing);
         }
         let order = connection.order;
         let queue = connection
             .streams
             .get_mut(&stream)
-            .filter(|s| s.open)
+            .filter(|s| s.is_known())
             .ok_or(Misuse::NoStream(stream))?;
         if !holds {
             return Err(Misuse::NoMemory);
@@ -330,7 +330,7 @@ impl Endpoint {
         let queue = connection
             .streams
             .get_mut(&stream)
-            .filter(|s| s.open)
+            .filter(|s| s.is_known())
             .ok_or(Misuse::NoStream(stream))?;
         if !holds {
             return Err(Misuse::NoMemory);

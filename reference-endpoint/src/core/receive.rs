@@ -7,7 +7,7 @@ use metaroce_wire::metaroce::{
 use metaroce_wire::serial::Rqsn;
 
 use super::config::{Ecn, Transmit};
-use super::connection::{Connection, Shared, State};
+use super::connection::{Connection, Shared};
 use super::emit::{emit, emit_into};
 use super::event::{Event, Status, WorkKind};
 use super::rx_path::{Arrival, RxPath, Trigger};
@@ -111,10 +111,14 @@ impl Connection {
     fn place(&self, piece: &Piece<'_>, shared: &mut Shared<'_>) -> Placed {
         let msgh = &piece.msgh;
         let window = self.agreed().msg_window;
-        let Some(stream) = self.streams.get(&msgh.stream).filter(|stream| stream.open) else {
+        let Some(stream) = self
+            .streams
+            .get(&msgh.stream)
+            .filter(|stream| stream.is_known())
+        else {
             return Placed::Nowhere;
         };
-        if self.state == State::Closed || !stream.expects(msgh.msn, window) {
+        if self.state.is_over() || !stream.expects(msgh.msn, window) {
             return Placed::Nowhere;
         }
         if !piece.is_cut(self.agreed().payload_size)

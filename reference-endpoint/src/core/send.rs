@@ -107,7 +107,7 @@ impl Connection {
         let next = self.next_stream;
         let mut found = None;
         let mut starving = Vec::new();
-        for stream in self.streams.values_mut().filter(|stream| stream.open) {
+        for stream in self.streams.values_mut().filter(|stream| stream.is_known()) {
             let Some(message) = stream.sendable(window).copied() else {
                 continue;
             };
@@ -304,7 +304,7 @@ impl Connection {
     }
 
     pub(super) fn on_path_timers(&mut self, now: u64, shared: &mut Shared<'_>) {
-        if self.state == State::Closed {
+        if self.state.is_over() {
             return;
         }
         for path in 0..self.tx.len() {

@@ -9,6 +9,7 @@ use super::connection::{Connection, Shared, State};
 use super::control::Purpose;
 use super::event::{Event, Status};
 use super::stream::Stream;
+use super::transitions::{Event as Change, StreamEvent, step};
 
 /// Statuses of STREAM_OPEN_ACK.
 const OPEN: u16 = 0;
@@ -53,7 +54,7 @@ impl Connection {
             return;
         }
         self.theirs = accept.params;
-        self.state = State::Confirming;
+        step(&mut self.state, Change::Accept);
         let confirm = Confirm {
             params: self.mine,
             cookie: accept.cookie,
@@ -95,10 +96,11 @@ impl Connection {
             return;
         }
         let agreed = self.theirs;
-        self.connect(&agreed);
+        self.connect(&agreed, Change::ConfirmAck);
         for stream in (0..agreed.streams).map(|n| n * 2) {
-            self.streams
-                .insert(stream, Stream::new(stream, Msn::new(0), Rqsn::new(0)));
+            let mut asked = Stream::new(stream, Msn::new(0), Rqsn::new(0));
+            step(&mut asked.state, StreamEvent::Ask);
+            self.streams.insert(stream, asked);
             let open = StreamOpen {
                 stream,
                 status: 0,
@@ -141,7 +143,10 @@ impl Connection {
         };
         if known.is_none() && fits {
             let mut stream = Stream::new(open.stream, open.first_msn, open.first_rqsn);
-            stream.open = true;
+            step(&mut stream.state, StreamEvent::StreamOpen);
+            if self.state.is_over() {
+                step(&mut stream.state, StreamEvent::ConnectionOver);
+            }
             stream.opened_by = Some(id);
             stream.on_credit(open.rq_limit);
             self.streams.insert(open.stream, stream);
@@ -191,7 +196,7 @@ impl Connection {
                 shared,
             );
         } else if let Some(stream) = self.streams.get_mut(&ack.stream) {
-            stream.open = true;
+            step(&mut stream.state, StreamEvent::StreamOpenAck);
             stream.on_credit(ack.rq_limit);
             self.establish(shared);
         }
@@ -199,9 +204,13 @@ impl Connection {
 
     fn establish(&mut self, shared: &mut Shared<'_>) {
         let streams = self.agreed().streams;
-        let open = self.streams.values().filter(|stream| stream.open).count();
+        let open = self
+            .streams
+            .values()
+            .filter(|stream| stream.is_known())
+            .count();
         if self.state == State::Connected && open == usize::from(streams) {
-            self.state = State::Established;
+            step(&mut self.state, Change::StreamsOpen);
             let paths = self.agreed().paths;
             shared.events.push_back(Event::Established {
                 conn: self.handle,

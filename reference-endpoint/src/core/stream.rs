@@ -6,6 +6,7 @@ use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::Buffer;
 use super::event::WorkKind;
+use super::transitions::StreamState;
 
 /// Work posted and not yet complete.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +63,7 @@ struct RxMessage {
 /// One stream, both directions.
 pub(super) struct Stream {
     pub id: u16,
-    pub open: bool,
+    pub state: StreamState,
     /// Transaction that opened it, at the side that was asked.
     pub opened_by: Option<Psn>,
     pub queue: VecDeque<TxMessage>,
@@ -81,7 +82,7 @@ impl Stream {
     pub(super) fn new(id: u16, first_msn: Msn, first_rqsn: Rqsn) -> Self {
         Self {
             id,
-            open: false,
+            state: StreamState::None,
             opened_by: None,
             queue: VecDeque::new(),
             next_msn: first_msn,
@@ -93,6 +94,11 @@ impl Stream {
             receives: VecDeque::new(),
             first_receive: first_rqsn,
         }
+    }
+
+    /// Whether it was opened.
+    pub(super) fn is_known(&self) -> bool {
+        self.state.is_known()
     }
 
     pub(super) fn post(&mut self, mut message: TxMessage) {

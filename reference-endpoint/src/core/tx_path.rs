@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use metaroce_wire::metaroce::Sack;
 use metaroce_wire::serial::{Msn, Psn};
 
+use super::transitions::{PathEvent, PathState, step};
+
 /// Congestion window at first, packets (PATH-010).
 const FIRST_WINDOW: f64 = 16.0;
 /// Packets past the cumulative acknowledgment, at most (REL-003).
@@ -70,7 +72,7 @@ pub(super) struct TxPath {
     last_stamp: Option<u64>,
     /// The latest transmission, acknowledgment or timeout.
     progress: u64,
-    probed: bool,
+    state: PathState,
     timeouts: u32,
     exhausted: bool,
     rtt: Option<(u64, u64)>,
@@ -90,7 +92,7 @@ impl TxPath {
             ce: 0,
             last_stamp: None,
             progress: 0,
-            probed: false,
+            state: PathState::Open,
             timeouts: 0,
             exhausted: false,
             rtt: None,
@@ -192,7 +194,9 @@ impl TxPath {
 
     fn transmitted(&mut self, now: u64) {
         self.progress = now;
-        self.probed = false;
+        if self.state == PathState::Probing {
+            step(&mut self.state, PathEvent::Sent);
+        }
     }
 
     /// Takes a report of what has arrived. `follows` is the transmission that the report answers, as far as it tells.
@@ -247,7 +251,9 @@ impl TxPath {
             sent.guessed = false;
         }
         self.progress = now;
-        self.probed = false;
+        if self.state == PathState::Probing {
+            step(&mut self.state, PathEvent::Report);
+        }
         self.timeouts = 0;
         self.window =
             (self.window + newly.len() as f64 / self.window).min(f64::from(MOST_IN_FLIGHT));
@@ -305,13 +311,13 @@ impl TxPath {
 
     /// When the path next wants [`Self::on_timer`].
     pub(super) fn deadline(&self) -> Option<u64> {
-        if self.sent.is_empty() {
+        if self.sent.is_empty() || self.state == PathState::Failed {
             return None;
         }
         if self.exhausted {
             return Some(self.progress);
         }
-        let wait = if self.probed {
+        let wait = if self.state == PathState::Probing {
             self.timeout_wait()
         } else {
             self.probe_wait()
@@ -324,16 +330,18 @@ impl TxPath {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return None;
         }
-        if self.exhausted || self.timeouts >= MOST_TIMEOUTS && self.probed {
+        let probed = self.state == PathState::Probing;
+        if self.exhausted || self.timeouts >= MOST_TIMEOUTS && probed {
+            step(&mut self.state, PathEvent::Exhausted);
             return Some(Due::Failure);
         }
-        if !self.probed {
-            self.probed = true;
+        if !probed {
+            step(&mut self.state, PathEvent::ProbeDue);
             return Some(Due::Probe);
         }
+        step(&mut self.state, PathEvent::Timeout);
         self.timeouts += 1;
         self.progress = now;
-        self.probed = false;
         self.window = 1.0;
         self.in_flight = 0;
         self.sent

@@ -1,0 +1,278 @@
+//! What a connection, a path and a stream can be in, and the only steps that lead from one state to another.
+//!
+//! Every change of state goes through [`step`], which takes the steps of these tables and no others. The tables are
+//! compared with those of the specification, so that code and specification cannot come apart.
+
+use std::fmt::Debug;
+
+/// A state machine: its states are the type itself.
+pub(super) trait Machine: Copy + PartialEq + Debug + 'static {
+    /// What can happen.
+    type Event: Copy + PartialEq + Debug + 'static;
+    /// Every step: state before, event, state after.
+    const STEPS: &'static [(Self, Self::Event, Self)];
+}
+
+/// Takes the step that `on` leads to. An event that is not possible in the state is an error of this program: it
+/// changes nothing.
+pub(super) fn step<M: Machine>(state: &mut M, on: M::Event) {
+    let next = next(*state, on);
+    debug_assert!(next.is_some(), "no step leads from {state:?} on {on:?}");
+    *state = next.unwrap_or(*state);
+}
+
+fn next<M: Machine>(state: M, on: M::Event) -> Option<M> {
+    let mut steps = M::STEPS.iter();
+    steps
+        .find(|(from, event, _)| *from == state && *event == on)
+        .map(|(.., to)| *to)
+}
+
+/// Makes an enum whose values have names in snake case, as in the specification.
+macro_rules! named {
+    ( $(#[$doc:meta])* $name:ident { $( $(#[$vdoc:meta])* $variant:ident = $text:literal ),+ $(,)? } ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum $name { $( $(#[$vdoc])* $variant ),+ }
+
+        impl $name {
+            const fn name(self) -> &'static str {
+                match self { $( Self::$variant => $text ),+ }
+            }
+        }
+    };
+}
+
+named! {
+    /// Where a connection is in its life.
+    State {
+        /// Nothing is sent yet, or all is forgotten.
+        None = "none",
+        /// OPEN is sent.
+        Opening = "opening",
+        /// CONFIRM is sent.
+        Confirming = "confirming",
+        /// Both sides keep state; streams are being opened.
+        Connected = "connected",
+        /// All streams are open.
+        Established = "established",
+        /// No new work; CLOSE goes out once the work is done.
+        Closing = "closing",
+        /// Over; repeated packets of the peer are still answered.
+        Closed = "closed",
+        /// Over by an error; repeated packets of the peer are still answered.
+        Failed = "failed",
+    }
+}
+
+impl State {
+    /// Whether the connection is over, and only repetitions are answered.
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Self::Closed | Self::Failed)
+    }
+}
+
+named! {
+    /// What changes the state of a connection.
+    Event {
+        /// The application asks for a connection.
+        Connect = "connect",
+        /// A CONFIRM with a cookie that fits has come.
+        ValidConfirm = "valid_confirm",
+        /// An ACCEPT of what was offered has come.
+        Accept = "accept",
+        /// The CONFIRM_ACK has come.
+        ConfirmAck = "confirm_ack",
+        /// The last of the agreed streams is open.
+        StreamsOpen = "streams_open",
+        /// The application closes the connection.
+        Close = "close",
+        /// Either side has closed, and no work is under way.
+        Settled = "settled",
+        /// The peer has closed with an error.
+        PeerError = "peer_error",
+        /// The connection cannot go on.
+        Error = "error",
+        /// The linger time is over.
+        Rested = "rested",
+    }
+}
+
+impl Machine for State {
+    type Event = Event;
+    const STEPS: &'static [(Self, Event, Self)] = &[
+        (Self::None, Event::Connect, Self::Opening),
+        (Self::None, Event::ValidConfirm, Self::Connected),
+        (Self::Opening, Event::Accept, Self::Confirming),
+        (Self::Opening, Event::Error, Self::Failed),
+        (Self::Confirming, Event::ConfirmAck, Self::Connected),
+        (Self::Confirming, Event::Error, Self::Failed),
+        (Self::Connected, Event::StreamsOpen, Self::Established),
+        (Self::Connected, Event::Close, Self::Closing),
+        (Self::Connected, Event::Settled, Self::Closed),
+        (Self::Connected, Event::PeerError, Self::Closed),
+        (Self::Connected, Event::Error, Self::Failed),
+        (Self::Established, Event::Close, Self::Closing),
+        (Self::Established, Event::Settled, Self::Closed),
+        (Self::Established, Event::PeerError, Self::Closed),
+        (Self::Established, Event::Error, Self::Failed),
+        (Self::Closing, Event::Settled, Self::Closed),
+        (Self::Closing, Event::PeerError, Self::Closed),
+        (Self::Closing, Event::Error, Self::Failed),
+        (Self::Closed, Event::Rested, Self::None),
+        (Self::Failed, Event::Rested, Self::None),
+    ];
+}
+
+named! {
+    /// Where the sending end of a path is.
+    PathState {
+        /// Nothing that is unacknowledged has been asked about.
+        Open = "open",
+        /// A probe is under way.
+        Probing = "probing",
+        /// Given up, and the connection with it.
+        Failed = "failed",
+    }
+}
+
+named! {
+    /// What changes the state of a path.
+    PathEvent {
+        /// A probe is due.
+        ProbeDue = "probe_due",
+        /// A data packet goes out.
+        Sent = "sent",
+        /// An acknowledgment or a probe's answer has come.
+        Report = "report",
+        /// No answer has come to the probe.
+        Timeout = "timeout",
+        /// All attempts were in vain.
+        Exhausted = "exhausted",
+    }
+}
+
+impl Machine for PathState {
+    type Event = PathEvent;
+    const STEPS: &'static [(Self, PathEvent, Self)] = &[
+        (Self::Open, PathEvent::ProbeDue, Self::Probing),
+        (Self::Open, PathEvent::Exhausted, Self::Failed),
+        (Self::Probing, PathEvent::Sent, Self::Open),
+        (Self::Probing, PathEvent::Report, Self::Open),
+        (Self::Probing, PathEvent::Timeout, Self::Open),
+        (Self::Probing, PathEvent::Exhausted, Self::Failed),
+    ];
+}
+
+named! {
+    /// Where a stream is.
+    StreamState {
+        /// There is none yet.
+        None = "none",
+        /// STREAM_OPEN is sent.
+        Opening = "opening",
+        /// Messages flow.
+        Open = "open",
+        /// The connection is over.
+        Ended = "ended",
+        /// The connection was over before the stream was open.
+        Void = "void",
+    }
+}
+
+impl StreamState {
+    /// Whether both sides know the stream, if only from when its connection lived.
+    pub(super) fn is_known(self) -> bool {
+        matches!(self, Self::Open | Self::Ended)
+    }
+}
+
+named! {
+    /// What changes the state of a stream.
+    StreamEvent {
+        /// The stream is asked for.
+        Ask = "ask",
+        /// The peer asks for it.
+        StreamOpen = "stream_open",
+        /// The peer agrees.
+        StreamOpenAck = "stream_open_ack",
+        /// Its connection is over.
+        ConnectionOver = "connection_over",
+    }
+}
+
+impl Machine for StreamState {
+    type Event = StreamEvent;
+    const STEPS: &'static [(Self, StreamEvent, Self)] = &[
+        (Self::None, StreamEvent::Ask, Self::Opening),
+        (Self::None, StreamEvent::StreamOpen, Self::Open),
+        (Self::Opening, StreamEvent::StreamOpenAck, Self::Open),
+        (Self::Opening, StreamEvent::ConnectionOver, Self::Void),
+        (Self::Open, StreamEvent::ConnectionOver, Self::Ended),
+    ];
+}
+
+/// A step of a state table of this endpoint, by the names of the specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step {
+    /// The table: `connection`, `path` or `stream`.
+    pub table: &'static str,
+    /// State before.
+    pub from: &'static str,
+    /// What happens.
+    pub on: &'static str,
+    /// State after.
+    pub to: &'static str,
+}
+
+/// Every step that this endpoint can take.
+pub fn steps() -> Vec<Step> {
+    let mut all = Vec::new();
+    for (from, on, to) in State::STEPS {
+        all.push(named_step("connection", from.name(), on.name(), to.name()));
+    }
+    for (from, on, to) in PathState::STEPS {
+        all.push(named_step("path", from.name(), on.name(), to.name()));
+    }
+    for (from, on, to) in StreamState::STEPS {
+        all.push(named_step("stream", from.name(), on.name(), to.name()));
+    }
+    all
+}
+
+fn named_step(table: &'static str, from: &'static str, on: &'static str, to: &'static str) -> Step {
+    Step {
+        table,
+        from,
+        on,
+        to,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_of_the_table_are_taken() {
+        for (from, on, to) in State::STEPS {
+            let mut state = *from;
+            step(&mut state, *on);
+            assert_eq!(state, *to);
+        }
+    }
+
+    #[test]
+    fn other_steps_lead_nowhere() {
+        assert_eq!(next(State::Closed, Event::Close), None);
+        assert_eq!(next(PathState::Open, PathEvent::Timeout), None);
+        assert_eq!(next(StreamState::Void, StreamEvent::StreamOpenAck), None);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "no step leads from Closed on Close")]
+    fn an_impossible_event_is_noticed() {
+        step(&mut State::Closed.clone(), Event::Close);
+    }
+}
