@@ -5,12 +5,14 @@
 
 mod clause;
 mod digest;
+mod dissector;
 mod lock;
 mod parse;
 mod table;
 
 pub use clause::{Clause, Level, Observability, Role, Source};
 pub use digest::digest;
+pub use dissector::{DISSECTOR_BEGIN, DISSECTOR_END, dissector_data};
 pub use lock::lock;
 pub use parse::{Defect, Error, clauses, parse_chapter};
 pub use table::{
