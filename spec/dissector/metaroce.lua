@@ -547,6 +547,7 @@ local function make_field(spec, layer, field)
   end
   local codes = code_of[spec.name .. "." .. field.name]
   made.codes = codes
+  made.limited = (field.allowed or field.min or field.max or codes and codes.kind == "flags") and true or false
   local name = "metaroce." .. layer:lower() .. "." .. field.name
   made.proto = register(value_field(name, label(field.name), made, codes))
   if codes and codes.kind == "flags" then
@@ -1280,50 +1281,65 @@ local function set_bits(field, value)
   return names
 end
 
-local function show_vector(p, tree, range, field, text)
+local function read_vector(p, field, text)
   local cumulative = p[field.layer .. ".cum_psn"] or p["CBH.psn"]
   local count, present, missing = vector_text(cumulative, text)
   p.vector = { count = count, present = present, missing = missing }
-  tree:add(f.sack_count, range, count):set_generated()
-  if count > 0 then
-    tree:add(f.sack_present, range, present):set_generated()
-    tree:add(f.sack_missing, range, missing):set_generated()
+end
+
+local function show_vector(p, tree, range)
+  local vector = p.vector
+  tree:add(f.sack_count, range, vector.count):set_generated()
+  if vector.count > 0 then
+    tree:add(f.sack_present, range, vector.present):set_generated()
+    tree:add(f.sack_missing, range, vector.missing):set_generated()
   end
 end
 
--- One field: kept in `p` under its key, checked, and shown.
-local function dissect_field(p, tree, field, start)
-  local at = start + field.at
+local function show_field(p, tree, field, at, value)
   local range = p.tvb(at, field.size)
   local item = tree:add(field.proto, range)
+  if field.bits then
+    local names = set_bits(field, value)
+    if #names > 0 then
+      item:append_text(" (" .. concat(names, ", ") .. ")")
+    end
+    for _, bit in ipairs(field.bits) do
+      item:add(bit.proto, range)
+    end
+  elseif field.name == "sack" then
+    show_vector(p, item, range)
+  end
+end
+
+-- One field: kept in `p` under its key, checked, and shown if there is a tree.
+local function dissect_field(p, tree, field, start)
+  local at = start + field.at
+  local value
   if field.width <= 32 then
-    local value = number_at(p.raw, at, field.size)
+    value = number_at(p.raw, at, field.size)
     if field.mask then
       value = floor(value / field.divisor) % field.modulus
     end
     p[field.key] = value
-    if field.allowed or field.min or field.max or field.codes then
+    if field.limited then
       check_limits(p, field, value)
-    end
-    if field.bits then
-      local names = set_bits(field, value)
-      item:append_text(#names > 0 and " (" .. concat(names, ", ") .. ")" or "")
-      for _, bit in ipairs(field.bits) do
-        item:add(bit.proto, range)
-      end
     end
   elseif field.width > 64 then
     local text = p.raw:sub(at + 1, at + field.size)
     check_wide(p, field, text)
     if field.name == "sack" then
       p[field.key] = text
-      show_vector(p, item, range, field, text)
+      read_vector(p, field, text)
     end
+  end
+  if tree then
+    show_field(p, tree, field, at, value)
   end
 end
 
 local function dissect_layer(p, tree, layer, start)
-  local branch = tree:add(p.tvb(start, layer.length), layer.title)
+  local branch = tree and tree:add(p.tvb(start, layer.length), layer.title)
   for _, part in ipairs(layer.parts) do
     if part.field then
       dissect_field(p, branch, part.field, start)
@@ -1378,10 +1394,10 @@ local function dissect_payload(p, tree)
   end
   local size = rest - pad
   p.payload_size = size
-  if p.at < p.captured and size > 0 then
+  if tree and p.at < p.captured and size > 0 then
     tree:add(f.payload, clipped(p, p.at, size)):append_text(format(" (%d bytes)", size))
   end
-  if pad > 0 and p.at + size < p.captured then
+  if tree and pad > 0 and p.at + size < p.captured then
     tree:add(f.padding, clipped(p, p.at + size, pad))
   end
   check_padding(p, p.at + size, pad)
@@ -1392,10 +1408,10 @@ local function dissect_body(p, tree)
   local packet = p.packet
   if not packet then
     local size = math.max(p.size - 20, 0)
-    if size > 0 and p.captured > 16 then
+    if tree and size > 0 and p.captured > 16 then
       tree:add(f.unknown, clipped(p, 16, size))
     end
-    tree:add_proto_expert_info(e.unknown, format("opcode 0x%02x is not known", p.opcode))
+    p.is_unknown = true
     check_padding(p, 16 + math.max(size - p["CBH.pad"], 0), math.min(p["CBH.pad"], size))
     return
   end
@@ -1504,23 +1520,28 @@ local function dissect_crc(p, tree, pinfo)
   end
   local at = p.size - 4
   local found = number_at(p.raw, at, 4)
-  local item = tree:add(f.crc, p.tvb(at, 4))
-  local status, text = 2, "unverified"
+  local status, text, computed = 2, "unverified", nil
   if prefs.crc and p.addresses then
     local port, udp_length = pinfo.dst_port, p.size + 8
     local tail = string.char(
       floor(port / 256), port % 256, 0, 0, 0, floor(udp_length / 65536), floor(udp_length / 256) % 256, udp_length % 256
     )
-    local computed = crc_32c(p.addresses .. tail .. p.raw:sub(1, at))
+    computed = crc_32c(p.addresses .. tail .. p.raw:sub(1, at))
     status, text = found == computed and 1 or 0, found == computed and "good" or "bad"
-    if status == 0 then
-      item:add(f.crc_computed, p.tvb(at, 4), computed):set_generated()
-      item:add_proto_expert_info(e.crc, format("the CRC should be 0x%08x", computed))
-      p.bad_crc = true
+    p.bad_crc = status == 0
+  end
+  if tree then
+    local range = p.tvb(at, 4)
+    local item = tree:add(f.crc, range)
+    item:append_text(" [" .. text .. "]")
+    item:add(f.crc_status, range, status):set_generated()
+    if p.bad_crc then
+      item:add(f.crc_computed, range, computed):set_generated()
     end
   end
-  item:append_text(" [" .. text .. "]")
-  item:add(f.crc_status, p.tvb(at, 4), status):set_generated()
+  if p.bad_crc then
+    p.branch:add_proto_expert_info(e.crc, format("the CRC should be 0x%08x", computed))
+  end
 end
 
 local function show_time(branch, field, from, to)
@@ -1531,11 +1552,7 @@ local function show_time(branch, field, from, to)
   end
 end
 
-local function show_links(p, tree)
-  local result = state.results[p.frame]
-  if not result then
-    return
-  end
+local function show_links(p, tree, result)
   local function add(field, value)
     if value then
       tree:add(field, value):set_generated()
@@ -1545,13 +1562,6 @@ local function show_links(p, tree)
     add(f.connection, root(result.flow.connection).number)
   end
   add(f.original, result.original)
-  if result.original then
-    if band(p["CBH.flags"], FLAG.RTX) ~= 0 then
-      tree:add_proto_expert_info(e.again, format("sent first in frame %d", result.original))
-    else
-      tree:add_proto_expert_info(e.twice, format("its PSN was there in frame %d", result.original))
-    end
-  end
   for _, frame in ipairs(result.again or {}) do
     add(f.retransmission, frame)
   end
@@ -1566,8 +1576,21 @@ local function show_links(p, tree)
   add(f.response, result.response)
   add(f.refuses, result.refuses)
   add(f.refused, result.refused)
+end
+
+local function is_again(p)
+  return band(p["CBH.flags"], FLAG.RTX) ~= 0
+end
+
+-- What people should know about the links; there even where no tree is asked for.
+local function note_links(p, result)
+  if result.original and is_again(p) then
+    p.branch:add_proto_expert_info(e.again, format("sent first in frame %d", result.original))
+  elseif result.original then
+    p.branch:add_proto_expert_info(e.twice, format("its PSN was there in frame %d", result.original))
+  end
   if result.unseen then
-    tree:add_proto_expert_info(e.unseen, "PSN " .. hex8(result.unseen) .. " was not seen to be sent")
+    p.branch:add_proto_expert_info(e.unseen, "PSN " .. hex8(result.unseen) .. " was not seen to be sent")
   end
 end
 
@@ -1706,7 +1729,7 @@ local function summary(p)
   end
   if MESSAGES[p.name] then
     local result = state.results[p.frame]
-    local again = band(p["CBH.flags"], FLAG.RTX) ~= 0
+    local again = is_again(p)
     if result and result.original then
       parts[#parts + 1] = format("[%s %d]", again and "retransmission of" or "duplicate of", result.original)
     elseif again then
@@ -1750,21 +1773,26 @@ end
 
 local function show_faults(p, tree)
   local ends = p.size < 20 and p.size or p.size - 4
-  if p.rest and p.rest < ends and p.rest < p.captured then
+  if tree and p.rest and p.rest < ends and p.rest < p.captured then
     tree:add(f.rest, clipped(p, p.rest, ends - p.rest))
   end
   for _, found in ipairs(p.faults) do
-    tree:add(f.kind, found.kind):set_generated()
-    tree:add_proto_expert_info(e.malformed, found.text)
+    if tree then
+      tree:add(f.kind, found.kind):set_generated()
+    end
+    p.branch:add_proto_expert_info(e.malformed, found.text)
   end
   for _, text in ipairs(p.parameters) do
-    tree:add_proto_expert_info(e.parameter, text)
+    p.branch:add_proto_expert_info(e.parameter, text)
+  end
+  if p.is_unknown then
+    p.branch:add_proto_expert_info(e.unknown, format("opcode 0x%02x is not known", p.opcode))
   end
   if p.captured < p.size then
-    tree:add_proto_expert_info(e.cut, format("%d of %d bytes were captured", p.captured, p.size))
+    p.branch:add_proto_expert_info(e.cut, format("%d of %d bytes were captured", p.captured, p.size))
   end
   if p.complete and (p.name == "NAK" or p.name == "REJECT") then
-    tree:add_proto_expert_info(e.refusal, p.name .. " " .. SUMMARIES[p.name](p))
+    p.branch:add_proto_expert_info(e.refusal, p.name .. " " .. SUMMARIES[p.name](p))
   end
 end
 
@@ -1775,19 +1803,29 @@ function metaroce.dissector(tvb, pinfo, tree)
   }
   p.raw = p.captured > 0 and tvb:raw(0, p.captured) or ""
   pinfo.cols.protocol:set("MetaRoCE")
-  local branch = tree:add(metaroce, tvb(0, p.captured))
+  p.branch = tree:add(metaroce, tvb(0, p.captured))
+  -- Fields cost most of the time, and a list of packets needs none of them.
+  local shown = tree:referenced(Dissector.get("metaroce")) and p.branch or nil
   find_addresses(p, pinfo)
-  dissect_packet(p, branch)
-  dissect_crc(p, branch, pinfo)
+  dissect_packet(p, shown)
+  dissect_crc(p, shown, pinfo)
   if not pinfo.visited and p.complete and #p.faults == 0 and not p.bad_crc and not pinfo.in_error_pkt then
     p.interface = point_of(p, pinfo)
     p.time = pinfo.rel_ts
     track(p)
   end
-  show_links(p, branch)
-  show_faults(p, branch)
+  local result = state.results[p.frame]
+  if result then
+    if shown then
+      show_links(p, shown, result)
+    end
+    note_links(p, result)
+  end
+  show_faults(p, shown)
   local text = summary(p)
-  branch:append_text(", " .. text)
+  if shown then
+    shown:append_text(", " .. text)
+  end
   pinfo.cols.info:set(text)
   return p.size
 end
