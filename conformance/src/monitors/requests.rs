@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metaroce_wire::metaroce::{Body, Opcode};
+use metaroce_wire::metaroce::{Body, Opcode, StreamOpenAck};
 
 use super::check::{Found, data, rules, sent};
 use super::conventions::{PATIENCE, Silence};
@@ -34,7 +34,7 @@ rules! { "requests.rs":
             control.frame < s.frame && control.transaction() == cbh.psn.value() && control.cbh.dcid == cbh.dcid
         });
         match earlier.last() {
-            Some(first) if first.same_body(s.payload) => Found::Held,
+            Some(first) if is_same_answer(first, s) => Found::Held,
             Some(first) => Found::BrokenWith(vec![first.frame], "the bytes of the first answer".into(), "others".into()),
             None => Found::Skip,
         }
@@ -46,6 +46,17 @@ rules! { "requests.rs":
     "CONN-030" "data with an unknown DCID is not acknowledged" => Make::Monitor(|| Box::new(Silence::unacknowledged(SuspectClass::UnknownConnection)));
     "CONN-031" "a stranger gets no more bytes than it brought" => Make::Rule(|s, model| sent(s, |cbh| amplification(s, cbh.opcode, cbh.psn.value(), model)));
     "CONN-032" "data from another address is not acknowledged" => Make::Monitor(|| Box::new(Silence::unacknowledged(SuspectClass::OtherAddress)));
+}
+
+/// Whether an answer is the one that was given before. The credit of a stream may have risen since.
+fn is_same_answer(first: &Control, s: &Sighting<'_>) -> bool {
+    match (first.read().body, s.body) {
+        (Some(Body::StreamOpenAck(old)), Some(Body::StreamOpenAck(new))) => {
+            let rq_limit = new.rq_limit;
+            new == StreamOpenAck { rq_limit, ..old }
+        }
+        _ => first.same_body(s.payload),
+    }
 }
 
 /// What a request is about: stream, or path, or nothing.

@@ -292,7 +292,7 @@ fn requests() -> Vec<Case> {
         ),
         case("CONN-024", || repeating(7), |t| *t = repeating(8)),
         case("CONN-025", accepting, |t| {
-            t.nth(true, Opcode::STREAM_OPEN_ACK, 1).put16(26, 1)
+            t.nth(true, Opcode::STREAM_OPEN_ACK, 1).put16(24, 1)
         }),
         case("CONN-026", accepting, |t| {
             t.find(true, Opcode::CLOSE_ACK).put16(16, 1)
