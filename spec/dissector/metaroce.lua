@@ -51,7 +51,7 @@ local TABLES = {
     { name = "vector_width", offset = 240, width = 16, allowed = { 256 }, meaning = "bits of the acknowledgment vector" },
     { name = "ts_unit", offset = 256, width = 16, min = 1, max = 1000, meaning = "unit of the timestamps that this side sends, ns" },
     { name = "ack_delay", offset = 272, width = 16, max = 50000, meaning = "longest time that this side delays an acknowledgment, us" },
-    { name = "hint_interval", offset = 288, width = 16, meaning = "interval in which this side renews its rate hints, us; without meaning while hint_support is 0" },
+    { name = "hint_interval", offset = 288, width = 16, max = 10000, meaning = "interval in which this side renews its rate hints, us, 10 at least; 0 while hint_support is 0" },
     { name = "hint_support", offset = 304, width = 8, max = 1, meaning = "1 if this side sends rate hints" },
     { name = "extra_planes", offset = 312, width = 8, max = 7, meaning = "planes besides that of the handshake; their addresses stand in PLANES" },
     { name = "read_depth", offset = 320, width = 8, meaning = "Read requests that this side queues at a time on the connection; 0 if it takes none" },
