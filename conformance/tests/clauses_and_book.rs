@@ -210,3 +210,66 @@ fn a_book_is_written_over_a_book_and_over_nothing_else() {
     let out = book.to_str().unwrap();
     assert_eq!(metaroce(&["book", "--out", out]).status.code(), Some(0));
 }
+
+/// The values of an attribute in a page.
+fn attributes<'t>(page: &'t str, name: &str) -> Vec<&'t str> {
+    let start = format!(" {name}=\"");
+    let parts = page.split(start.as_str()).skip(1);
+    parts.filter_map(|part| part.split('"').next()).collect()
+}
+
+/// METAROCE_BOOK names the pages that mdBook has made.
+#[test]
+#[ignore = "needs the pages that mdBook makes"]
+fn the_built_pages_link_to_each_other_and_load_nothing_from_elsewhere() {
+    let folder = std::path::PathBuf::from(std::env::var_os("METAROCE_BOOK").unwrap());
+    let mut folders = vec![folder.clone()];
+    let mut pages = std::collections::BTreeMap::new();
+    while let Some(at) = folders.pop() {
+        for entry in std::fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "html" || e == "css") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                pages.insert(path.canonicalize().unwrap(), text);
+            }
+        }
+    }
+    assert!(pages.len() > 30, "{} pages", pages.len());
+    let mut links = 0;
+    for (path, page) in &pages {
+        let outside = [
+            "src=\"http",
+            "src=\"//",
+            "url(http",
+            "url('http",
+            "url(\"http",
+            "@import",
+        ];
+        for sign in outside {
+            assert!(!page.contains(sign), "{} has {sign}", path.display());
+        }
+        let name = path.file_name().unwrap();
+        // The page for printing holds all others, and the one for wrong addresses stands anywhere.
+        if name == "print.html" || name == "404.html" || name == "toc.html" {
+            continue;
+        }
+        for target in attributes(page, "href") {
+            assert!(!target.starts_with("http"), "{}: {target}", path.display());
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            let file = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            let found = file.canonicalize();
+            assert!(found.is_ok(), "{}: {target}", path.display());
+            let there = pages.get(&found.unwrap());
+            let ids = there.map(|there| attributes(there, "id"));
+            let known = anchor.is_empty() || ids.is_some_and(|ids| ids.contains(&anchor));
+            assert!(known, "{}: {target}", path.display());
+            links += 1;
+        }
+    }
+    assert!(links > 1000, "{links} links");
+}

@@ -58,6 +58,7 @@ const STYLE: &str = "\
 .content main .table-wrapper { overflow-x: auto; }
 .content main table { margin: 0.5em 0; font-size: 0.9em; }
 .content main table td { vertical-align: top; }
+.content main table td a { white-space: nowrap; }
 svg.machine { max-width: 100%; height: auto; }
 ";
 
