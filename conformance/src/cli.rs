@@ -1,11 +1,18 @@
 //! What the commands print.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use metaroce_spec::Clause;
 use serde_json::{Value, json};
 
+use crate::coverage::{Coverage, Judge, Place, coverage};
 use crate::monitors;
+use crate::query::Query;
 use crate::run::{RunError, Test};
+
+/// What covers each clause.
+type Coverages = BTreeMap<String, Coverage>;
 
 fn harness(e: impl ToString) -> RunError {
     RunError::Harness(e.to_string())
@@ -17,51 +24,56 @@ fn pretty(value: &Value) -> Result<String, RunError> {
         .map_err(harness)
 }
 
-fn all_clauses() -> Result<Vec<Value>, RunError> {
-    let coverage = monitors::coverage();
-    let mut all = Vec::new();
-    for clause in metaroce_spec::clauses().map_err(harness)? {
-        let mut value = serde_json::to_value(&clause).map_err(harness)?;
-        let covered = value["id"]
-            .as_str()
-            .and_then(|id| coverage.get(id))
-            .cloned()
-            .unwrap_or_default();
-        value["covered_by"] = json!(covered);
-        all.push(value);
-    }
-    Ok(all)
+/// A clause and what covers it, as JSON.
+fn with_coverage(clause: &Clause, coverage: &Coverages) -> Result<Value, RunError> {
+    let mut value = serde_json::to_value(clause).map_err(harness)?;
+    let of = coverage.get(&clause.id).cloned().unwrap_or_default();
+    let monitors = of.monitors.iter();
+    let by: Vec<String> = monitors.map(|m| format!("monitor {}", m.name)).collect();
+    value["covered_by"] = json!(by);
+    value["coverage"] = serde_json::to_value(&of).map_err(harness)?;
+    Ok(value)
 }
 
-/// All clauses.
+/// The clauses that fit.
 ///
 /// # Errors
 /// [`RunError`].
-pub fn clauses(as_json: bool) -> Result<String, RunError> {
-    let all = all_clauses()?;
+pub fn clauses(query: &Query, as_json: bool) -> Result<String, RunError> {
+    let coverage = coverage()?;
+    let mut all = metaroce_spec::clauses().map_err(harness)?;
+    all.retain(|clause| query.fits(clause, &coverage));
     if as_json {
-        let keep = |clause: &Value| {
-            json!({
-                "id": clause["id"], "level": clause["level"], "role": clause["role"], "source": clause["source"],
-                "observability": clause["observability"], "covered_by": clause["covered_by"],
-            })
+        let show = |clause: &Clause| {
+            let mut value = with_coverage(clause, &coverage)?;
+            if let Some(fields) = value.as_object_mut() {
+                fields.remove("coverage");
+            }
+            Ok(value)
         };
-        return pretty(&Value::Array(all.iter().map(keep).collect()));
+        let all: Vec<Value> = all.iter().map(show).collect::<Result<_, RunError>>()?;
+        return pretty(&Value::Array(all));
     }
     let mut text = String::new();
     for clause in &all {
-        let covered = clause["covered_by"].as_array().map_or(0, Vec::len);
-        let word = |key: &str| clause[key].as_str().unwrap_or_default().to_owned();
-        let mark = if covered > 0 { "monitored" } else { "-" };
-        writeln!(
-            text,
-            "{:10} {:10} {:10} {:10}",
-            word("id"),
-            word("level"),
-            word("role"),
-            mark
-        )
-        .map_err(harness)?;
+        let monitored = coverage
+            .get(&clause.id)
+            .is_some_and(|of| !of.monitors.is_empty());
+        let mark = match (monitored, &clause.exception) {
+            (true, _) => "monitored",
+            (false, Some(_)) => "excepted",
+            (false, None) => "uncovered",
+        };
+        let line = format!(
+            "{:9} {:10} {:10} {:10} {:10} {}",
+            clause.id,
+            clause.level,
+            clause.role,
+            clause.observability,
+            mark,
+            clause.requires.join(", ")
+        );
+        writeln!(text, "{}", line.trim_end()).map_err(harness)?;
     }
     Ok(text)
 }
@@ -71,40 +83,57 @@ pub fn clauses(as_json: bool) -> Result<String, RunError> {
 /// # Errors
 /// [`RunError::Usage`] when there is none of that name.
 pub fn explain(id: &str, as_json: bool) -> Result<String, RunError> {
-    let all = all_clauses()?;
-    let clause = all.into_iter().find(|clause| {
-        clause["id"]
-            .as_str()
-            .is_some_and(|found| found.eq_ignore_ascii_case(id))
-    });
+    let all = metaroce_spec::clauses().map_err(harness)?;
+    let gone = metaroce_spec::retired().map_err(harness)?;
+    let clause = all
+        .into_iter()
+        .find(|clause| clause.id.eq_ignore_ascii_case(id));
     let clause = clause.ok_or_else(|| {
-        RunError::Usage(format!(
-            "there is no clause {id}: `metaroce clauses` lists them"
-        ))
+        let gone = gone.iter().find(|gone| gone.id.eq_ignore_ascii_case(id));
+        RunError::Usage(match gone {
+            Some(gone) => format!("{} is gone since {}: {}", gone.id, gone.since, gone.why),
+            None => format!("there is no clause {id}: `metaroce clauses` lists them"),
+        })
     })?;
+    let coverage = coverage()?;
     if as_json {
-        return pretty(&clause);
+        return pretty(&with_coverage(&clause, &coverage)?);
     }
-    let word = |key: &str| match &clause[key] {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".into(),
-        Value::Array(all) if all.is_empty() => "no monitor yet".into(),
-        Value::Array(all) => all
-            .iter()
-            .filter_map(Value::as_str)
-            .collect::<Vec<_>>()
-            .join(", "),
-        other => other.to_string(),
-    };
+    let of = coverage.get(&clause.id).cloned().unwrap_or_default();
     let mut text = format!(
         "{} ({}, {})\n\n{}\n\n",
-        word("id"),
-        word("level"),
-        word("role"),
-        word("text")
+        clause.id, clause.level, clause.role, clause.text
     );
-    for key in ["source", "observability", "exception", "covered_by"] {
-        writeln!(text, "{key}: {}", word(key)).map_err(harness)?;
+    let or = |text: String, none: &str| match text.is_empty() {
+        true => none.to_owned(),
+        false => text,
+    };
+    let judges = |all: &[Judge]| {
+        let show = |judge: &Judge| format!("{} ({})", judge.name, judge.what);
+        all.iter().map(show).collect::<Vec<_>>().join(", ")
+    };
+    let places = |all: &[Place]| {
+        let ids: Vec<&str> = all.iter().map(|place| place.id.as_str()).collect();
+        ids.join(", ")
+    };
+    for (key, value) in [
+        ("source", clause.source.to_string()),
+        ("observed", clause.observability.to_string()),
+        ("requires", or(clause.requires.join(", "), "nothing")),
+        ("revision", clause.revision.to_string()),
+        ("exception", clause.exception.clone().unwrap_or("-".into())),
+        ("monitor", or(judges(&of.monitors), "no monitor yet")),
+        ("tests", or(of.tests.join(", "), "-")),
+        ("mutants", or(judges(&of.mutants), "-")),
+        ("kept in sequences", or(places(&of.kept_in), "-")),
+        ("broken in sequences", or(places(&of.broken_in), "-")),
+        ("golden packets that break it", or(places(&of.packets), "-")),
+        (
+            "text",
+            format!("spec/chapters/{}:{}", clause.chapter, clause.line),
+        ),
+    ] {
+        writeln!(text, "{key}: {value}").map_err(harness)?;
     }
     Ok(text)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use metaroce_conformance::query::{self, Query};
 use metaroce_conformance::run::{LinkKind, Plan, RESULT, RunError};
 use metaroce_conformance::{cli, pics::Pics, run, scenario};
 use metaroce_reports::exit;
@@ -25,6 +26,12 @@ const EXAMPLES: &str = "Examples:
 
 Exit codes: 0 all selected clauses pass, 1 a clause or a test as a whole failed, 2 usage or input error, 3 nothing failed but something is
 inconclusive, 4 harness error, or the run was interrupted.";
+
+const CLAUSES: &str = "Examples:
+  metaroce clauses --chapter REL --format table         the clauses on reliability
+  metaroce clauses --source P7 --level must             what rests on the published statement P7
+  metaroce clauses --requires read --uncovered          of Reads, what no monitor judges
+  metaroce clauses --text timeout --role sender --format table";
 
 #[derive(Subcommand)]
 enum Cmd {
@@ -49,13 +56,14 @@ enum Cmd {
         #[arg(long, value_enum, default_value_t = Format::Table)]
         format: Format,
     },
-    /// List all clauses.
-    Clauses {
-        #[arg(long, value_enum, default_value_t = Format::Json)]
-        format: Format,
-        /// Print the lock file instead.
-        #[arg(long)]
-        lock: bool,
+    /// List clauses, all or those that fit.
+    #[command(after_help = CLAUSES)]
+    Clauses(Box<ClausesArgs>),
+    /// Write the specification as a book: the source tree of mdBook.
+    Book {
+        /// Folder for the book; made, or emptied of an earlier one.
+        #[arg(long, default_value = "target/book")]
+        out: PathBuf,
     },
     /// Run the mutants of the reference endpoint in simulated time: each must fail on its clause.
     #[cfg(feature = "reference")]
@@ -128,6 +136,43 @@ struct RunArgs {
     format: Format,
 }
 
+#[derive(Args)]
+struct ClausesArgs {
+    /// Of this chapter: its number, its name or the prefix of its ids.
+    #[arg(long, value_parser = query::chapter)]
+    chapter: Option<&'static str>,
+    /// Binding sender, receiver, initiator, acceptor or endpoint.
+    #[arg(long, value_parser = query::role)]
+    role: Option<metaroce_spec::Role>,
+    /// Resting on a published statement, such as P7, or on a choice of the `project`.
+    #[arg(long)]
+    source: Option<String>,
+    /// Of this level: must, must-not, should, should-not, may.
+    #[arg(long, value_parser = query::level)]
+    level: Option<metaroce_spec::Level>,
+    /// Seen in wire, memory, completion, counter or none.
+    #[arg(long, value_parser = query::observed)]
+    observed: Option<metaroce_spec::Observability>,
+    /// Requiring this feature; `none` for those that always bind.
+    #[arg(long, value_parser = query::feature)]
+    requires: Option<String>,
+    /// Neither judged by a monitor nor excepted.
+    #[arg(long)]
+    uncovered: bool,
+    /// With this word in statement or source.
+    #[arg(long, value_name = "WORD")]
+    text: Option<String>,
+    #[arg(long, value_enum, default_value_t = Format::Json)]
+    format: Format,
+    /// Print the lock file instead.
+    #[arg(long, conflicts_with = "format")]
+    lock: bool,
+    /// Print instead which tests exercise each clause, by running them in simulated time.
+    #[cfg(feature = "reference")]
+    #[arg(long, conflicts_with_all = ["lock", "format"])]
+    tests: bool,
+}
+
 fn main() -> ExitCode {
     // No subcommand is `run` with its defaults.
     let asked: Vec<_> = match std::env::args_os().collect::<Vec<_>>() {
@@ -170,9 +215,15 @@ fn perform(command: Cmd) -> Result<u8, RunError> {
             out(&cli::explain(&clause, format == Format::Json)?).map(|()| exit::PASS)
         }
         Cmd::Doctor { format } => out(&cli::doctor(format == Format::Json)?).map(|()| exit::PASS),
-        Cmd::Clauses { lock: true, .. } => out(&cli::lock()?).map(|()| exit::PASS),
-        Cmd::Clauses { format, .. } => {
-            out(&cli::clauses(format == Format::Json)?).map(|()| exit::PASS)
+        Cmd::Clauses(args) => list_clauses(*args).map(|()| exit::PASS),
+        Cmd::Book { out } => {
+            let pages = metaroce_conformance::book::write(&out)?;
+            let _unread = writeln!(
+                std::io::stderr(),
+                "{pages} files: {}",
+                absolute(&out).display()
+            );
+            Ok(exit::PASS)
         }
         #[cfg(feature = "reference")]
         Cmd::Mutants { format, list } => {
@@ -195,6 +246,31 @@ fn perform(command: Cmd) -> Result<u8, RunError> {
                 .map_err(|e| RunError::Harness(format!("{}: {e}", command.join(" "))))
         }
     }
+}
+
+fn list_clauses(args: ClausesArgs) -> Result<(), RunError> {
+    if args.lock {
+        return out(&cli::lock()?);
+    }
+    #[cfg(feature = "reference")]
+    if args.tests {
+        let text = metaroce_conformance::coverage::find_exercised(&mut |n, of, id| {
+            let _unread = writeln!(std::io::stderr(), "[{}/{of}] {id}", n + 1);
+        })?;
+        return out(&text);
+    }
+    let source = args.source.as_deref().map(query::source).transpose();
+    let query = Query {
+        chapter: args.chapter,
+        role: args.role,
+        source: source.map_err(|e| RunError::Usage(format!("--source: {e}")))?,
+        level: args.level,
+        observed: args.observed,
+        requires: args.requires,
+        uncovered: args.uncovered,
+        text: args.text,
+    };
+    out(&cli::clauses(&query, args.format == Format::Json)?)
 }
 
 fn run_tests(args: &RunArgs) -> Result<u8, RunError> {

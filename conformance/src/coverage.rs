@@ -1,0 +1,283 @@
+//! What covers each clause: monitors, tests, mutants, golden packets and worked sequences.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::monitors;
+use crate::run::RunError;
+
+/// Which tests exercise each clause, as a run in simulated time shows it: one line for each clause, `REL-031: a b c`.
+/// `metaroce clauses --tests` gives the text anew.
+pub const EXERCISED: &str = include_str!("exercised.list");
+
+/// Golden packets and worked sequences: path below `vectors`, and text.
+pub const VECTORS: &[(&str, &str)] = &include!("vectors.list");
+
+/// Clauses that a strict parser checks, by the kind of error it gives.
+const RULES: &[(&str, &str)] = &[
+    ("bad_crc", "PKT-002"),
+    ("truncated", "PKT-009"),
+    ("overlong", "PKT-009"),
+    ("unknown_version", "PKT-001"),
+    ("reserved_nonzero", "PKT-003"),
+    ("reserved_flags", "PKT-003"),
+    ("padding_nonzero", "PKT-007"),
+    ("misaligned", "PKT-006"),
+    ("unexpected_pad", "PKT-008"),
+    ("path_nonzero", "PKT-010"),
+    ("epoch_nonzero", "PKT-010"),
+    ("dcid_nonzero", "CONN-001"),
+    ("sack_bit_zero", "REL-011"),
+    ("flag_not_allowed", "PKT-014"),
+    ("message_too_long", "STRM-012"),
+    ("empty_payload", "STRM-018"),
+    ("wrong_som", "STRM-015"),
+    ("wrong_eom", "STRM-016"),
+    ("rqsn_nonzero", "STRM-008"),
+    ("immediate_nonzero", "PKT-013"),
+];
+
+/// What covers one clause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// Monitors that judge it in a run.
+    pub monitors: Vec<Judge>,
+    /// Tests that exercise it.
+    pub tests: Vec<String>,
+    /// Mutants of the reference that break it.
+    pub mutants: Vec<Judge>,
+    /// Worked sequences that keep to it.
+    pub kept_in: Vec<Place>,
+    /// Worked sequences that break it.
+    pub broken_in: Vec<Place>,
+    /// Golden packets that break it.
+    pub packets: Vec<Place>,
+}
+
+/// A monitor or a mutant.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Judge {
+    /// Its name.
+    pub name: String,
+    /// What it looks for or does.
+    pub what: String,
+}
+
+/// A sequence or a packet in a file of vectors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Its id.
+    pub id: String,
+    /// The file, below `vectors`.
+    pub file: String,
+}
+
+/// What covers each clause, by id. Clauses that nothing covers are left out.
+///
+/// # Errors
+/// [`RunError::Harness`] when a file of vectors cannot be read.
+pub fn coverage() -> Result<BTreeMap<String, Coverage>, RunError> {
+    let mut all: BTreeMap<String, Coverage> = BTreeMap::new();
+    for entry in monitors::catalogue() {
+        let judge = Judge {
+            name: entry.file.trim_end_matches(".rs").to_owned(),
+            what: entry.purpose.to_owned(),
+        };
+        let of = all.entry(entry.clause.to_owned()).or_default();
+        of.monitors.push(judge);
+    }
+    for (clause, tests) in exercised() {
+        all.entry(clause.to_owned()).or_default().tests =
+            tests.into_iter().map(str::to_owned).collect();
+    }
+    #[cfg(feature = "reference")]
+    for mutant in metaroce_endpoint::mutants::all() {
+        let judge = Judge {
+            name: mutant.id.to_owned(),
+            what: mutant.what.to_owned(),
+        };
+        let of = all.entry(mutant.clause.to_owned()).or_default();
+        of.mutants.push(judge);
+    }
+    for (file, text) in VECTORS {
+        let value: Value = serde_json::from_str(text)
+            .map_err(|e| RunError::Harness(format!("vectors/{file}: {e}")))?;
+        packets(file, &value, &mut all);
+        sequences(file, &value, &mut all);
+    }
+    Ok(all)
+}
+
+/// The lines of [`EXERCISED`].
+fn exercised() -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    let lines = EXERCISED.lines().filter_map(|line| line.split_once(':'));
+    lines.map(|(clause, tests)| (clause, tests.split_whitespace().collect()))
+}
+
+fn packets(file: &str, value: &Value, all: &mut BTreeMap<String, Coverage>) {
+    for vector in list(&value["vectors"]) {
+        let kind = vector["invalid"]["error"]["kind"].as_str();
+        let rule = RULES.iter().find(|(known, _)| Some(*known) == kind);
+        if let (Some((_, clause)), Some(place)) = (rule, place(file, vector)) {
+            all.entry((*clause).to_owned())
+                .or_default()
+                .packets
+                .push(place);
+        }
+    }
+}
+
+fn sequences(file: &str, value: &Value, all: &mut BTreeMap<String, Coverage>) {
+    for sequence in list(&value["sequences"]) {
+        let Some(place) = place(file, sequence) else {
+            continue;
+        };
+        for clause in list(&sequence["satisfies"]) {
+            if let Some(clause) = clause.as_str() {
+                let of = all.entry(clause.to_owned()).or_default();
+                of.kept_in.push(place.clone());
+            }
+        }
+        for broken in list(&sequence["violates"]) {
+            if let Some(clause) = broken["clause"].as_str() {
+                let of = all.entry(clause.to_owned()).or_default();
+                of.broken_in.push(place.clone());
+            }
+        }
+    }
+}
+
+fn place(file: &str, value: &Value) -> Option<Place> {
+    let id = value["id"].as_str()?.to_owned();
+    let file = file.to_owned();
+    Some(Place { id, file })
+}
+
+/// The elements of an array; none of anything else.
+pub(crate) fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Which tests exercise each clause, found by running the suite against the reference in simulated time: the text of
+/// [`EXERCISED`].
+///
+/// # Errors
+/// [`RunError`].
+#[cfg(feature = "reference")]
+pub fn find_exercised(progress: &mut dyn FnMut(usize, usize, &str)) -> Result<String, RunError> {
+    use std::fmt::Write as _;
+
+    use crate::pics::{Pics, REFERENCE};
+    use crate::run::{LinkKind, Plan, run};
+    let harness = |e: String| RunError::Harness(e);
+    let plan = Plan {
+        link: LinkKind::Sim,
+        adapter: None,
+        peer: None,
+        mutant: None,
+        pics: Pics::parse("pics/reference.yaml", REFERENCE).map_err(harness)?,
+        seed: 1,
+        filter: None,
+        scenarios: crate::scenario::built_in().map_err(|e| harness(e.to_string()))?,
+    };
+    let name = format!("metaroce-exercised-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    let result = run(&plan, &folder, progress);
+    // What cannot be removed is in the folder for temporary files.
+    let _left = std::fs::remove_dir_all(&folder);
+    let mut text = String::new();
+    for clause in result?.clauses {
+        if !clause.tests.is_empty() {
+            let _ = writeln!(text, "{}: {}", clause.id, clause.tests.join(" "));
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids() -> Vec<String> {
+        let clauses = metaroce_spec::clauses().unwrap();
+        clauses.into_iter().map(|clause| clause.id).collect()
+    }
+
+    #[test]
+    fn rules_and_vectors_speak_of_clauses_that_exist() {
+        let ids = ids();
+        for (kind, clause) in RULES {
+            assert!(ids.iter().any(|id| id == clause), "{kind}: {clause}");
+        }
+        let all = coverage().unwrap();
+        for clause in all.keys() {
+            assert!(ids.contains(clause), "{clause}");
+        }
+        assert!(!all["PKT-002"].packets.is_empty());
+        assert!(!all["REL-031"].monitors.is_empty());
+    }
+
+    #[test]
+    fn the_tests_that_exercise_clauses_exist() {
+        let scenarios = crate::scenario::built_in().unwrap();
+        let known: Vec<&str> = scenarios.iter().map(|s| s.scenario.id.as_str()).collect();
+        let mut lines = 0;
+        for (clause, tests) in exercised() {
+            lines += 1;
+            assert!(!tests.is_empty(), "{clause}");
+            for test in tests {
+                let scenario = test.split('.').next().unwrap();
+                assert!(known.contains(&scenario), "{clause}: {test}");
+            }
+        }
+        assert!(lines > 100, "{lines} clauses");
+    }
+
+    /// With METAROCE_UPDATE=1 the list is written anew instead.
+    #[test]
+    fn every_file_of_vectors_is_embedded() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut files = Vec::new();
+        for folder in ["packets", "sequences"] {
+            let Ok(entries) = std::fs::read_dir(root.join("../vectors").join(folder)) else {
+                continue;
+            };
+            for entry in entries {
+                let name = entry.unwrap().file_name().into_string().unwrap();
+                if name.ends_with(".json") {
+                    files.push(format!("{folder}/{name}"));
+                }
+            }
+        }
+        files.sort();
+        if std::env::var_os("METAROCE_UPDATE").is_some() {
+            let line = |file: &String| {
+                format!("    (\"{file}\", include_str!(\"../../vectors/{file}\")),\n")
+            };
+            let lines: String = files.iter().map(line).collect();
+            let list = root.join("src/vectors.list");
+            std::fs::write(list, format!("[\n{lines}]\n")).unwrap();
+        } else {
+            let known: Vec<&str> = VECTORS.iter().map(|(file, _)| *file).collect();
+            assert_eq!(files, known, "run with METAROCE_UPDATE=1");
+        }
+    }
+
+    #[test]
+    fn a_sequence_covers_what_it_keeps_and_what_it_breaks() {
+        let text = r#"{"sequences": [
+            {"id": "a", "satisfies": ["REL-001"], "violates": []},
+            {"id": "a--b", "satisfies": [], "violates": [{"clause": "REL-002", "step": 3}]}]}"#;
+        let mut all = BTreeMap::new();
+        sequences(
+            "sequences/a.json",
+            &serde_json::from_str(text).unwrap(),
+            &mut all,
+        );
+        assert_eq!(all["REL-001"].kept_in[0].id, "a");
+        assert_eq!(all["REL-002"].broken_in[0].id, "a--b");
+        assert!(all["REL-002"].kept_in.is_empty());
+    }
+}
