@@ -14,7 +14,7 @@ use super::event::{Event, Status};
 use super::rx_path::RxPath;
 use super::stream::Stream;
 pub(super) use super::transitions::State;
-use super::transitions::{Event as Change, StreamEvent, step};
+use super::transitions::{Event as Change, StreamEvent, StreamState, step};
 use super::tx_path::TxPath;
 
 /// Reason of CLOSE: all is done.
@@ -235,7 +235,8 @@ impl Connection {
     /// Ends the connection, and its streams with it.
     pub(super) fn end(&mut self, on: Change) {
         step(&mut self.state, on);
-        for stream in self.streams.values_mut() {
+        let alive = |stream: &&mut Stream| stream.state != StreamState::Void;
+        for stream in self.streams.values_mut().filter(alive) {
             step(&mut stream.state, StreamEvent::ConnectionOver);
         }
     }

@@ -189,6 +189,9 @@ impl Connection {
             return;
         }
         if ack.status != 0 {
+            if let Some(stream) = self.streams.get_mut(&ack.stream) {
+                step(&mut stream.state, StreamEvent::Refused);
+            }
             self.fail(
                 now,
                 Status::RetryExcErr,

@@ -175,7 +175,7 @@ named! {
         Open = "open",
         /// The connection is over.
         Ended = "ended",
-        /// The connection was over before the stream was open.
+        /// The stream was refused, or the connection was over before the stream was open.
         Void = "void",
     }
 }
@@ -196,6 +196,8 @@ named! {
         StreamOpen = "stream_open",
         /// The peer agrees.
         StreamOpenAck = "stream_open_ack",
+        /// The peer does not agree.
+        Refused = "refused",
         /// Its connection is over.
         ConnectionOver = "connection_over",
     }
@@ -207,6 +209,7 @@ impl Machine for StreamState {
         (Self::None, StreamEvent::Ask, Self::Opening),
         (Self::None, StreamEvent::StreamOpen, Self::Open),
         (Self::Opening, StreamEvent::StreamOpenAck, Self::Open),
+        (Self::Opening, StreamEvent::Refused, Self::Void),
         (Self::Opening, StreamEvent::ConnectionOver, Self::Void),
         (Self::Open, StreamEvent::ConnectionOver, Self::Ended),
     ];
