@@ -106,9 +106,11 @@ def put(data, place, value):
     return whole.to_bytes(len(data), "big")
 
 
-def tail(packet):
-    """Name of what follows the headers: layer and field."""
-    return {"SEND": ("payload", "payload"), "WRITE": ("payload", "payload"), "UNKNOWN": ("UNKNOWN", "bytes")}.get(packet)
+def tail(tables, packet):
+    """Name of what follows the headers, if anything does: layer and field."""
+    if packet not in tables:
+        return "UNKNOWN", "bytes"
+    return ("payload", "payload") if "payload" in tables[packet]["layout"] else None
 
 
 def encode(tables, packet, pseudo, fields):
@@ -122,7 +124,7 @@ def encode(tables, packet, pseudo, fields):
             raise ValueError(f"{layer} has the fields {sorted(inner)}")
         for name, place in inner.items():
             data = put(data, place, given[name])
-    if name := tail(packet):
+    if name := tail(tables, packet):
         data += bytes.fromhex(rest.pop(name[0])[name[1]])
         if name[0] == "payload":
             data += bytes(fields["CBH"]["pad"])
@@ -135,7 +137,7 @@ def decode(tables, packet, datagram):
     """The fields of a datagram that is right."""
     where, length = places(tables, packet)
     fields = {layer: {n: get(datagram, p) for n, p in inner.items()} for layer, inner in where.items()}
-    if name := tail(packet):
+    if name := tail(tables, packet):
         pad = fields["CBH"]["pad"] if name[0] == "payload" else 0
         fields[name[0]] = {name[1]: datagram[length : len(datagram) - TRAILER - pad].hex()}
     return fields
@@ -186,6 +188,12 @@ def differences(tables, packet, vector, by_id):
         yield f"datagram should be {wanted.hex()}"
     if "valid" in vector and decode(tables, packet, datagram) != vector["valid"]["fields"]:
         yield "the bytes decode to other fields"
+    error = vector.get("invalid", {}).get("error", {})
+    # Of padding and vectors the error names one byte or bit.
+    if error.get("kind") not in ("padding_nonzero", "sack_bit_zero"):
+        place = places(tables, packet)[0].get(error.get("layer"), {}).get(error.get("field"))
+        if place and get(datagram, place) != error["found"]:
+            yield f"{error['layer']}.{error['field']} is {get(datagram, place)}"
     if len(datagram) >= TRAILER:
         right = datagram[-TRAILER:] == trailer(vector["pseudo_header"], datagram[:-TRAILER])
         wrong_on_purpose = "invalid" in vector and vector["invalid"]["error"]["kind"] == "bad_crc"

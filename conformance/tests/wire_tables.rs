@@ -2,14 +2,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use metaroce_spec::{FieldSpec, Table, codes, tables};
+use metaroce_spec::{CodeSpaceKind, FieldSpec, Table, codes, tables};
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::metaroce::{
-    AckFlags, Body, Flags, Lax, MFlags, NakCode, NakScope, Opcode, Packet, RejectReason, Value,
-    parse_lax,
+    AckFlags, Body, CloseReason, CreditKind, Features, Flags, Lax, MFlags, NakCode, NakScope,
+    Opcode, Packet, RejectReason, RetireReason, StreamStatus, Value as Shown, parse_lax,
+    parse_unsealed,
 };
+use serde_json::Value;
 
 /// A field of a packet: where the table puts it, counted from the start of the packet.
 struct Place {
@@ -64,8 +66,8 @@ fn visited(lax: &Lax<'_>) -> Vec<(String, String, Vec<u8>)> {
     };
     packet.visit(&mut |layer, field, value| {
         let bytes = match value {
-            Value::Int(number) => number.to_be_bytes().to_vec(),
-            Value::Bytes(bytes) => bytes.to_vec(),
+            Shown::Int(number) => number.to_be_bytes().to_vec(),
+            Shown::Bytes(bytes) => bytes.to_vec(),
         };
         seen.push((layer.to_owned(), field.to_owned(), bytes));
     });
@@ -138,7 +140,7 @@ fn every_bit_of_every_field_is_read_where_its_table_puts_it() {
             }
         }
     }
-    assert!(fields >= 300, "only {fields} fields");
+    assert!(fields >= 600, "only {fields} fields");
     assert!(bits >= 8 * fields, "only {bits} bits of {fields} fields");
 }
 
@@ -207,68 +209,236 @@ fn every_code_point_has_one_number() {
         assert_ne!(unknown, listed, "{code:#04x}");
     }
 
-    let flags = [
-        ("AR", Flags::AR),
-        ("RTX", Flags::RTX),
-        ("SE", Flags::SE),
-        ("RTXE", Flags::RTXE),
-    ];
-    let flags = flags.map(|(name, flag)| (name, u64::from(flag.0)));
-    let reserved = u64::from(Flags::RESERVED.0);
-    assert_eq!(space("flags"), (flags.into(), reserved));
+    let flags = Flags::ALL
+        .iter()
+        .map(|(name, flag)| (*name, u64::from(flag.0)));
+    assert_eq!(space("flags"), (flags.collect(), Flags::RESERVED.0.into()));
+    let flags = MFlags::ALL
+        .iter()
+        .map(|(name, flag)| (*name, u64::from(flag.0)));
+    assert_eq!(
+        space("mflags"),
+        (flags.collect(), MFlags::RESERVED.0.into())
+    );
+    let flags = AckFlags::ALL
+        .iter()
+        .map(|(name, flag)| (*name, u64::from(flag.0)));
+    assert_eq!(
+        space("ack_flags"),
+        (flags.collect(), AckFlags::RESERVED.0.into())
+    );
+    let flags = Features::ALL
+        .iter()
+        .map(|(name, flag)| (*name, u64::from(flag.0)));
+    assert_eq!(
+        space("features"),
+        (flags.collect(), Features::RESERVED.0.into())
+    );
 
-    let mflags = [
-        ("SOM", MFlags::SOM),
-        ("EOM", MFlags::EOM),
-        ("IMM", MFlags::IMM),
-        ("INV", MFlags::INV),
-        ("RESP", MFlags::RESP),
-    ];
-    let mflags = mflags.map(|(name, flag)| (name, u64::from(flag.0)));
-    let reserved = u64::from(MFlags::RESERVED.0);
-    assert_eq!(space("mflags"), (mflags.into(), reserved));
+    let codes = NakCode::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("nak_codes").0, codes.collect());
+    let codes = NakScope::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("nak_scopes").0, codes.collect());
+    let codes = RejectReason::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("reject_reasons").0, codes.collect());
+    let codes = CloseReason::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("close_reasons").0, codes.collect());
+    let codes = CreditKind::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("credit_kinds").0, codes.collect());
+    let codes = StreamStatus::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("stream_statuses").0, codes.collect());
+    let codes = RetireReason::ALL
+        .iter()
+        .map(|(name, code)| (*name, u64::from(code.0)));
+    assert_eq!(space("retire_reasons").0, codes.collect());
 
-    let ack_flags = [
-        ("ECHO_VALID", AckFlags::ECHO_VALID),
-        ("DUPLICATE_SEEN", AckFlags::DUPLICATE_SEEN),
-        ("OUT_OF_WINDOW_SEEN", AckFlags::OUT_OF_WINDOW_SEEN),
+    let compared = [
+        "opcodes",
+        "flags",
+        "mflags",
+        "ack_flags",
+        "features",
+        "nak_codes",
+        "nak_scopes",
+        "reject_reasons",
+        "close_reasons",
+        "credit_kinds",
+        "stream_statuses",
+        "retire_reasons",
     ];
-    let ack_flags = ack_flags.map(|(name, flag)| (name, u64::from(flag.0)));
-    let reserved = u64::from(AckFlags::RESERVED.0);
-    assert_eq!(space("ack_flags"), (ack_flags.into(), reserved));
+    let all: BTreeSet<_> = spaces.iter().map(|space| space.name.as_str()).collect();
+    assert_eq!(all, compared.into(), "a space that is not compared");
+}
 
-    let nak_codes = [
-        ("PSN_OOW", NakCode::PSN_OOW),
-        ("RNR", NakCode::RNR),
-        ("NO_RESOURCE", NakCode::NO_RESOURCE),
-        ("REM_INV_REQ", NakCode::REM_INV_REQ),
-        ("REM_ACCESS", NakCode::REM_ACCESS),
-        ("REM_OP", NakCode::REM_OP),
-        ("LENGTH", NakCode::LENGTH),
-        ("VERSION", NakCode::VERSION),
-        ("UNKNOWN_CID", NakCode::UNKNOWN_CID),
-        ("CLOSING", NakCode::CLOSING),
-        ("BAD_EPOCH", NakCode::BAD_EPOCH),
-    ];
-    let nak_codes = nak_codes.map(|(name, code)| (name, u64::from(code.0)));
-    assert_eq!(space("nak_codes").0, nak_codes.into());
+/// The golden packets: name of the packet, id, bytes, and the fields of a valid one.
+fn vectors() -> Vec<(String, String, Vec<u8>, Option<Value>)> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../vectors/packets");
+    let mut vectors = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read(entry.unwrap().path()).unwrap();
+        let file: Value = serde_json::from_slice(&text).unwrap();
+        for vector in file["vectors"].as_array().unwrap() {
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let hex = text(&vector["datagram"]);
+            let bytes = (0..hex.len())
+                .step_by(2)
+                .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap());
+            let fields = vector.get("valid").map(|valid| valid["fields"].clone());
+            vectors.push((
+                text(&file["packet"]),
+                text(&vector["id"]),
+                bytes.collect(),
+                fields,
+            ));
+        }
+    }
+    vectors
+}
 
-    let scopes = [
-        ("PACKET", NakScope::PACKET),
-        ("STREAM", NakScope::STREAM),
-        ("PATH", NakScope::PATH),
-        ("CONNECTION", NakScope::CONNECTION),
-    ];
-    let scopes = scopes.map(|(name, scope)| (name, u64::from(scope.0)));
-    assert_eq!(space("nak_scopes").0, scopes.into());
+#[test]
+fn every_code_point_is_in_a_valid_packet() {
+    let vectors = vectors();
+    let mut points = 0;
+    for space in codes().unwrap() {
+        let (table, field) = space.field.split_once('.').unwrap();
+        // Parameters stand under the names of the fields that hold them.
+        let layers = if table == "PARAMS" {
+            vec!["params", "accepted"]
+        } else {
+            vec![table]
+        };
+        let seen: BTreeSet<u64> = vectors
+            .iter()
+            .filter_map(|(.., fields)| fields.as_ref())
+            .flat_map(|fields| {
+                layers
+                    .iter()
+                    .filter_map(|layer| fields[*layer][field].as_u64())
+            })
+            .collect();
+        for entry in &space.entries {
+            let there = match space.kind {
+                CodeSpaceKind::Flags => seen.iter().any(|value| value & entry.code != 0),
+                CodeSpaceKind::Enumeration => seen.contains(&entry.code),
+            };
+            assert!(there, "{}: {}", space.name, entry.name);
+            points += 1;
+        }
+    }
+    assert!(points >= 75, "only {points} code points");
+}
 
-    let reasons = [
-        ("VERSION", RejectReason::VERSION),
-        ("NO_SERVICE", RejectReason::NO_SERVICE),
-        ("NO_RESOURCE", RejectReason::NO_RESOURCE),
-        ("BAD_PARAMETERS", RejectReason::BAD_PARAMETERS),
-        ("BAD_COOKIE", RejectReason::BAD_COOKIE),
-    ];
-    let reasons = reasons.map(|(name, reason)| (name, u64::from(reason.0)));
-    assert_eq!(space("reject_reasons").0, reasons.into());
+/// Values of a field at its limits and just outside of them.
+fn edges(field: &FieldSpec) -> (Vec<u64>, Vec<u64>) {
+    let top = u64::MAX >> (64 - field.width.min(64));
+    let near = |value: u64| [value.wrapping_sub(1) & top, value.wrapping_add(1) & top];
+    if field.allowed.is_empty() {
+        let low = field.min.filter(|min| *min > 0);
+        let high = field.max.filter(|max| *max < top);
+        let within = low.into_iter().chain(high).collect();
+        let below = low.into_iter().flat_map(|min| [min - 1, 0]);
+        let above = high.into_iter().flat_map(|max| [max + 1, top]);
+        (within, below.chain(above).collect())
+    } else {
+        let others = field.allowed.iter().flat_map(|value| near(*value));
+        let outside = others
+            .chain([0, top])
+            .filter(|value| !field.allowed.contains(value));
+        (field.allowed.clone(), outside.collect())
+    }
+}
+
+/// `bytes` with `value` in a field. Of a field beyond 64 bits it is the lowest that are set.
+fn with(bytes: &[u8], place: &Place, value: u64) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for bit in 0..place.width {
+        let at = place.offset + bit;
+        let from_the_right = place.width - 1 - bit;
+        let set = from_the_right < 64 && value >> from_the_right & 1 == 1;
+        let mask = 0x80 >> (at % 8);
+        bytes[at / 8] = if set {
+            bytes[at / 8] | mask
+        } else {
+            bytes[at / 8] & !mask
+        };
+    }
+    bytes
+}
+
+/// PARAMS aside, which an endpoint judges and answers, a value outside the limits of a table is refused wherever the
+/// field occurs, and a value at the limit is taken somewhere.
+#[test]
+fn the_limits_of_the_tables_are_those_of_the_parser() {
+    let all = tables().unwrap();
+    let by_name: BTreeMap<_, _> = all.iter().map(|t| (t.name.as_str(), t)).collect();
+    let vectors = vectors();
+    let (mut refused, mut taken, mut fields) = (0, 0, 0);
+    for table in all.iter().filter(|table| table.name != "PARAMS") {
+        for field in &table.fields {
+            let (within, outside) = edges(field);
+            if outside.is_empty() {
+                continue;
+            }
+            fields += 1;
+            let mut left: BTreeSet<_> = within.iter().copied().collect();
+            for (packet, id, bytes, _) in vectors.iter().filter(|(.., fields)| fields.is_some()) {
+                let layout = by_name.get(packet.as_str()).copied();
+                // An unknown packet has the base header alone.
+                let places = layout.unwrap_or(by_name["CBH"]);
+                let (places, _) = if layout.is_some() {
+                    self::places(places, &by_name)
+                } else {
+                    let base = places
+                        .fields
+                        .iter()
+                        .map(|f| place("CBH", f, f.offset as usize));
+                    (base.collect(), 16)
+                };
+                let found = places
+                    .iter()
+                    .find(|p| p.layer == table.name && p.field == field.name);
+                let Some(place) = found else { continue };
+                for value in &within {
+                    if parse_unsealed(&with(bytes, place, *value)).is_ok() {
+                        left.remove(value);
+                        taken += 1;
+                    }
+                }
+                // OPEN and REJECT are the same in every version.
+                if place.field == "version" && ["OPEN", "REJECT"].contains(&packet.as_str()) {
+                    continue;
+                }
+                for value in &outside {
+                    let error = parse_unsealed(&with(bytes, place, *value)).err();
+                    assert!(
+                        error.is_some(),
+                        "{id} with {value:#x} in {}.{}",
+                        place.layer,
+                        field.name
+                    );
+                    refused += 1;
+                }
+            }
+            // A payload of a byte at the least ends a message of 2^31: no packet starts there.
+            if (table.name.as_str(), field.name.as_str()) == ("MSGH", "offset") {
+                assert_eq!(left, within.into_iter().collect());
+                continue;
+            }
+            assert!(left.is_empty(), "{}.{}: {left:x?}", table.name, field.name);
+        }
+    }
+    assert!(fields >= 26, "only {fields} fields");
+    assert!(refused >= 1800 && taken >= 500, "{refused} and {taken}");
 }

@@ -20,7 +20,7 @@ fn numbers() -> impl Strategy<Value = Vec<u64>> {
         1 => Just(u64::MAX),
         1 => (0u32..64).prop_map(|bit| 1 << bit),
     ];
-    vec(number, 60)
+    vec(number, 70)
 }
 
 fn any_u64() -> impl Strategy<Value = u64> {
@@ -67,6 +67,35 @@ fn unknown_opcodes() -> impl Strategy<Value = Opcode> {
     proptest::sample::select(unknown)
 }
 
+/// Every data packet, and no other, has a message header that can be asked for; and what is said of opcodes fits the
+/// headers.
+#[test]
+fn headers_of_data_can_be_asked_for() {
+    for &opcode in Opcode::ALL {
+        let packet = any(opcode, &mut Numbers(&[]), &[]);
+        let body = packet.body;
+        assert_eq!(body.msgh().is_some(), opcode.is_data(), "{opcode:?}");
+        let mut layers = std::collections::BTreeSet::new();
+        packet.visit(&mut |layer, _, _| {
+            layers.insert(layer);
+        });
+        assert_eq!(body.msgh().is_some(), layers.contains("MSGH"), "{opcode:?}");
+        assert_eq!(body.tagh().is_some(), layers.contains("TAGH"), "{opcode:?}");
+        assert_eq!(
+            body.payload().is_some(),
+            layers.contains("payload"),
+            "{opcode:?}"
+        );
+        let kinds = [
+            opcode.is_data(),
+            opcode.is_ack(),
+            opcode.is_control(),
+            opcode == Opcode::NAK,
+        ];
+        assert_eq!(kinds.iter().filter(|&&kind| kind).count(), 1, "{opcode:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn legal_packets_come_back_as_written(n in numbers(), payload in payload(), pseudo in pseudo()) {
@@ -103,11 +132,7 @@ proptest! {
         for &opcode in Opcode::ALL {
             let packet = legal(opcode, &mut Numbers(&n), &payload);
             let wire = bytes(&packet, &pseudo);
-            let open_ended = match packet.body {
-                Body::Send(send) => !send.msgh.mflags.has(MFlags::EOM),
-                Body::Write(write) => !write.msgh.mflags.has(MFlags::EOM),
-                _ => false,
-            };
+            let open_ended = packet.body.msgh().is_some_and(|msgh| !msgh.mflags.has(MFlags::EOM));
             for len in 0..wire.len() {
                 let cut = &wire[..len];
                 prop_assert!(parse(cut, &pseudo).is_err(), "{opcode:?} cut to {len}");
@@ -225,7 +250,7 @@ proptest! {
     #[test]
     fn what_no_datagram_can_carry_is_not_written(n in numbers(), len in 65_450usize..65_600, pseudo in pseudo()) {
         let payload = vec![1; len];
-        for opcode in [Opcode::SEND, Opcode::WRITE] {
+        for opcode in [Opcode::SEND, Opcode::SEND_IMM, Opcode::WRITE, Opcode::WRITE_IMM, Opcode::READ_RESP] {
             let packet = legal(opcode, &mut Numbers(&n), &payload);
             let wire_len = packet.wire_len();
             let mut out = vec![0; wire_len];

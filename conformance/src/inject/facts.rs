@@ -110,11 +110,7 @@ impl Memory {
         let lax = parse_lax(frame.payload);
         let cbh = lax.cbh?;
         self.learn(from, cbh.opcode, frame);
-        let msgh = match lax.body {
-            Some(Body::Send(send)) => Some(send.msgh),
-            Some(Body::Write(write)) => Some(write.msgh),
-            _ => None,
-        };
+        let msgh = lax.body.as_ref().and_then(|body| body.msgh().copied());
         // An acknowledgment speaks of the other direction's packets.
         let direction = if cbh.opcode.is_data() {
             Some(from)

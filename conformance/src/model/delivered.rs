@@ -1,7 +1,7 @@
 //! Packets delivered to the judged side.
 
 use metaroce_wire::metaroce::{
-    AckFlags, AckHeader, Body, Cbh, Flags, MFlags, NakScope, RqCredit, Sack,
+    AckFlags, AckHeader, Body, Cbh, Flags, MFlags, NakScope, Opcode, RqCredit, Sack,
 };
 use metaroce_wire::serial::{Psn, Rqsn};
 
@@ -54,7 +54,7 @@ impl Model {
     }
 
     fn note_damage(&mut self, s: &Sighting<'_>) {
-        let (Some(index), Some((msgh, ..))) = (s.connection, s.message()) else {
+        let (Some(index), Some((msgh, _))) = (s.connection, s.headers()) else {
             return;
         };
         let connection = &mut self.connections[index];
@@ -77,14 +77,15 @@ impl Model {
             class,
             cbh: *cbh,
             len: s.payload.len(),
-            msgh: s.message().map(|(msgh, ..)| msgh),
+            msgh: s.headers().map(|(msgh, _)| msgh),
         };
         self.suspects.push_back(suspect);
         s.suspect = Some(suspect);
     }
 
     fn take_data_delivered(&mut self, s: &mut Sighting<'_>, cbh: &Cbh) -> Option<SuspectClass> {
-        let (msgh, tagh, payload) = s.message()?;
+        let (msgh, tagh) = s.headers()?;
+        let piece = s.message().map(|(_, _, payload)| payload.len());
         let established = |connection: &Connection| connection.established.is_some();
         let Some(connection) = s
             .connection
@@ -96,7 +97,7 @@ impl Model {
         if u16::from(cbh.path) >= connection.agreed.paths || cbh.epoch != 0 {
             return Some(SuspectClass::NoPath);
         }
-        let packets = connection.packets_of(msgh.len);
+        let packets = piece.map_or(1, |_| connection.packets_of(msgh.len));
         let payload_size = connection.payload_size().max(1);
         let open = connection.streams.get(&msgh.stream);
         let Some(stream) = open.filter(|stream| stream.open.is_some()) else {
@@ -111,7 +112,12 @@ impl Model {
             return Some(SuspectClass::OutOfWindow);
         }
         let facts = &self.context.facts;
+        // An answer has the number of its question, and a FILL has none: neither is a message of the peer.
+        let begins = !cbh.opcode.is_response() && cbh.opcode != Opcode::FILL;
         let doubtful = match tagh {
+            _ if !begins => false,
+            // What may be read is not known.
+            Some(_) if piece.is_none() => true,
             Some(tagh) => {
                 let writer = self.context.side.other();
                 match facts.access(writer, tagh.va, tagh.rkey, msgh.len) {
@@ -145,13 +151,15 @@ impl Model {
             message: index,
             early,
             port: s.src.port(),
-            payload: payload.len(),
+            payload: piece.unwrap_or(0),
         };
         let arrival = connection.in_path(cbh.path).take(&incoming);
-        if let Some(stream) = connection.streams.get_mut(&msgh.stream)
+        if !begins {
+            // Nothing to keep account of.
+        } else if let Some(stream) = connection.streams.get_mut(&msgh.stream)
             && index >= stream.complete_below
         {
-            let fresh = || InMessage::new(msgh, tagh.is_none(), packets);
+            let fresh = || InMessage::new(msgh, cbh.opcode.consumes_receive(), packets);
             let entry = stream.inward.entry(index).or_insert_with(fresh);
             if msgh.offset / payload_size < entry.packets {
                 let fresh = entry.arrived.insert(msgh.offset / payload_size);

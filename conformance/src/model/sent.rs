@@ -93,16 +93,19 @@ impl Model {
     }
 
     fn take_data_sent(&mut self, s: &mut Sighting<'_>, cbh: &Cbh) {
-        let (Some(index), Some((msgh, tagh, _))) = (s.connection, s.message()) else {
+        let (Some(index), Some((msgh, tagh))) = (s.connection, s.headers()) else {
             return;
         };
         let connection = &mut self.connections[index];
         let payload_size = connection.payload_size().max(1);
-        let packets = connection.packets_of(msgh.len);
-        let message = connection
-            .streams
-            .get(&msgh.stream)
-            .map_or(0, |stream| stream.index(msgh.msn));
+        let packets = s.message().map_or(1, |_| connection.packets_of(msgh.len));
+        // An answer has the number of its question, and a FILL has none: neither is a message of this side.
+        let begins = !cbh.opcode.is_response() && cbh.opcode != Opcode::FILL;
+        let message = match connection.streams.get(&msgh.stream) {
+            _ if !begins => u64::MAX,
+            Some(stream) => stream.index(msgh.msn),
+            None => 0,
+        };
         let path = connection.out_path(cbh.path);
         if path.is_forgotten(cbh.psn) {
             self.not_tracked("a packet was sent again that is no longer remembered");
@@ -136,7 +139,7 @@ impl Model {
         sent.new_packets = path.new_packets;
         let new = sent.before.is_none();
         connection.new_packets += u64::from(new);
-        if let Some(stream) = connection.streams.get_mut(&msgh.stream) {
+        if begins && let Some(stream) = connection.streams.get_mut(&msgh.stream) {
             let piece = msgh.offset / payload_size;
             let mut what = MessageSent {
                 index: message,
@@ -167,7 +170,7 @@ impl Model {
             }
             if what.begins {
                 stream.last_begun = Some(message);
-                if cbh.opcode == Opcode::SEND {
+                if cbh.opcode.consumes_receive() {
                     stream.last_rqsn = Some(msgh.rqsn.value());
                     stream.sends_begun += 1;
                 }
@@ -269,7 +272,7 @@ impl Model {
             let packets = connection.packets_of(msgh.len);
             let piece = msgh.offset / connection.payload_size().max(1);
             if let Some(stream) = connection.streams.get_mut(&msgh.stream) {
-                let send = suspect.cbh.opcode == Opcode::SEND;
+                let send = suspect.cbh.opcode.consumes_receive();
                 stream.concede(&msgh, send, packets, piece);
             }
         }
@@ -296,6 +299,8 @@ pub fn question_of(answer: Opcode) -> Option<Opcode> {
         Opcode::CLOSE_ACK => Some(Opcode::CLOSE),
         Opcode::PATH_PROBE_ACK => Some(Opcode::PATH_PROBE),
         Opcode::STREAM_OPEN_ACK => Some(Opcode::STREAM_OPEN),
+        Opcode::STREAM_RESET_ACK => Some(Opcode::STREAM_RESET),
+        Opcode::PATH_RETIRED => Some(Opcode::PATH_RETIRE),
         _ => None,
     }
 }

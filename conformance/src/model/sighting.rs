@@ -60,13 +60,16 @@ impl<'a> Sighting<'a> {
         self.crc_ok && self.error.is_none() && self.suspect.is_none()
     }
 
-    /// Message header, and the tagged header of a Write.
+    /// Message header of data, and the tagged header where it has one.
+    pub fn headers(&self) -> Option<(Msgh, Option<Tagh>)> {
+        let body = self.body.as_ref()?;
+        Some((*body.msgh()?, body.tagh().copied()))
+    }
+
+    /// [`Self::headers`] and payload of data that carries a piece of a message.
     pub fn message(&self) -> Option<(Msgh, Option<Tagh>, &'a [u8])> {
-        match self.body? {
-            Body::Send(send) => Some((send.msgh, None, send.payload)),
-            Body::Write(write) => Some((write.msgh, Some(write.tagh), write.payload)),
-            _ => None,
-        }
+        let (msgh, tagh) = self.headers()?;
+        Some((msgh, tagh, self.body?.payload()?))
     }
 
     /// The acknowledgment's fields, with its vector.

@@ -102,9 +102,11 @@ pub fn reserved_bits(cbh: &Cbh, body: Option<&Body<'_>>) -> Option<String> {
         Err(Error::Value { layer, field, .. }) => Some(format!("{layer}.{field}")),
         _ => None,
     };
-    match body? {
-        Body::Send(body) => mflags(body.msgh.mflags),
-        Body::Write(body) => mflags(body.msgh.mflags),
+    let body = body?;
+    if let Some(msgh) = body.msgh() {
+        return mflags(msgh.mflags);
+    }
+    match body {
         Body::Ack(body) => ack(&body.header),
         Body::AckSack(body) => ack(&body.header),
         Body::Nak(body) => named(body.check_reserved()),
@@ -120,6 +122,11 @@ pub fn reserved_bits(cbh: &Cbh, body: Option<&Body<'_>>) -> Option<String> {
         Body::RqCredit(body) => named(body.check_reserved()),
         Body::StreamOpen(body) => named(body.check_reserved()),
         Body::StreamOpenAck(body) => named(body.check_reserved()),
-        Body::ConfirmAck(_) | Body::PathProbe(_) | Body::PathProbeAck(_) | Body::Unknown(_) => None,
+        Body::PathChange(body) => named(body.check_reserved()),
+        Body::PathRetire(body) => named(body.check_reserved()),
+        Body::StreamReset(body) => named(body.check_reserved()),
+        Body::StreamResetAck(body) => named(body.check_reserved()),
+        // Data was looked at above; the others have nothing reserved.
+        _ => None,
     }
 }

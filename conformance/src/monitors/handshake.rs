@@ -1,6 +1,6 @@
 //! Chapter 3, connections: the set-up.
 
-use metaroce_wire::metaroce::{Body, Confirm, Opcode, Params, VERSION};
+use metaroce_wire::metaroce::{Body, Confirm, Features, Opcode, Params, VERSION};
 
 use super::check::{Found, equal, holds, rules, sent};
 use super::conventions::PATIENCE;
@@ -129,8 +129,13 @@ fn beyond_limits(params: &Params) -> Option<String> {
         ),
         (
             "timestamp unit",
-            params.ts_unit == 1,
+            (1..=1000).contains(&params.ts_unit),
             u32::from(params.ts_unit),
+        ),
+        (
+            "acknowledgment delay",
+            params.ack_delay <= 50_000,
+            u32::from(params.ack_delay),
         ),
         (
             "hint support",
@@ -139,8 +144,13 @@ fn beyond_limits(params: &Params) -> Option<String> {
         ),
         (
             "extra planes",
-            params.extra_planes == 0,
+            params.extra_planes <= 7,
             u32::from(params.extra_planes),
+        ),
+        (
+            "features",
+            !params.features.has(Features::RESERVED),
+            u32::from(params.features.0),
         ),
     ];
     let wrong = limits.into_iter().find(|(_, inside, _)| !inside);

@@ -20,7 +20,7 @@ rules! { "messages.rs":
         _ => Found::Skip,
     }));
     "STRM-007" "Sends are numbered one by one by RQSN" => Make::Rule(|s, model| message(s, |cbh, _, message| {
-        if !message.begins || cbh.opcode != Opcode::SEND { return Found::Skip; }
+        if !message.begins || !cbh.opcode.consumes_receive() { return Found::Skip; }
         match message.last_rqsn {
             Some(last) => first_number(s, model, |msgh, _| equal("RQSN", last.wrapping_add(1), msgh.rqsn.value())),
             None => first_number(s, model, |msgh, stream| equal("RQSN", stream.first_rqsn.value(), msgh.rqsn.value())),
@@ -31,7 +31,7 @@ rules! { "messages.rs":
         _ => Found::Skip,
     }));
     "STRM-009" "all packets of a message agree" => Make::Rule(|s, _| message(s, |cbh, data, message| {
-        let Some((msgh, tagh, _)) = s.message() else { return Found::Skip };
+        let Some((msgh, tagh)) = s.headers() else { return Found::Skip };
         let (opcode, first, first_tagh, frame) = message.first;
         // The first packet agrees with itself, and what is sent again is another clause's affair.
         if message.begins || data.before.is_some() { return Found::Skip; }
@@ -109,7 +109,7 @@ fn first_number(
     model: &Model,
     rule: impl FnOnce(&Msgh, &crate::model::Stream) -> Found,
 ) -> Found {
-    let (Some((msgh, ..)), Some(connection)) = (s.message(), model.connection(s)) else {
+    let (Some((msgh, _)), Some(connection)) = (s.headers(), model.connection(s)) else {
         return Found::Skip;
     };
     match connection.streams.get(&msgh.stream) {

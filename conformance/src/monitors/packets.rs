@@ -2,9 +2,10 @@
 
 use metaroce_wire::crc;
 use metaroce_wire::metaroce::{
-    Accept, AckHeader, Body, Cbh, Close, CloseAck, Confirm, ConfirmAck, Flags, MFlags, Msgh, Nak,
-    Opcode, Open, PathProbe, PathProbeAck, Reject, RqCredit, Sack, StreamOpen, StreamOpenAck, Tagh,
-    VERSION,
+    Accept, AckHeader, AtomicResp, Body, Cbh, Close, CloseAck, CmpSwap, Confirm, ConfirmAck,
+    FetchAdd, Fill, Flags, MFlags, Nak, Opcode, Open, PathChange, PathProbe, PathProbeAck,
+    PathRetire, PathRetired, RateHint, ReadReq, Reject, RqCredit, Sack, StreamOpen, StreamOpenAck,
+    StreamReset, StreamResetAck, VERSION,
 };
 use metaroce_wire::serial::Psn;
 
@@ -49,7 +50,7 @@ rules! { "packets.rs":
         None => Found::Skip,
     }));
     "PKT-010" "control names no path, probes excepted" => Make::Rule(|s, _| sent(s, |cbh| {
-        if !cbh.opcode.is_control() || matches!(cbh.opcode, Opcode::PATH_PROBE | Opcode::PATH_PROBE_ACK) { return Found::Skip; }
+        if cbh.opcode.names_path() { return Found::Skip; }
         holds(cbh.path == 0 && cbh.epoch == 0, "path 0, epoch 0", || format!("path {}, epoch {}", cbh.path, cbh.epoch))
     }));
     "PKT-011" "DCID is the id that the peer has named" => Make::Rule(|s, model| sent(s, |cbh| {
@@ -65,13 +66,13 @@ rules! { "packets.rs":
         Some(Body::Write(write)) => equal("immediate data", 0, write.tagh.imm),
         _ => Found::Skip,
     }));
-    "PKT-014" "SEND and WRITE have no IMM, INV or RESP" => Make::Rule(|s, _| sent(s, |_| match s.message() {
-        Some((msgh, ..)) => holds(
+    "PKT-014" "SEND and WRITE have no IMM, INV or RESP" => Make::Rule(|s, _| sent(s, |_| match s.headers() {
+        Some((msgh, _)) if matches!(s.opcode(), Some(Opcode::SEND | Opcode::WRITE)) => holds(
             !msgh.mflags.has(MFlags::IMM.with(MFlags::INV).with(MFlags::RESP)),
             "no IMM, INV or RESP",
             || format!("message flags {:#04x}", msgh.mflags.0),
         ),
-        None => Found::Skip,
+        _ => Found::Skip,
     }));
     "PKT-015" "no NAK answers an acknowledgment, a NAK, control or a short packet" => Make::Monitor(|| Box::new(Silence::without_nak()));
     "PKT-016" "a NAK names the packet that it refuses" => Make::Rule(|s, model| sent(s, |cbh| match s.body {
@@ -114,6 +115,17 @@ pub(super) fn fixed_len(opcode: Opcode) -> Option<usize> {
         Opcode::RQ_CREDIT => RqCredit::LEN,
         Opcode::STREAM_OPEN => StreamOpen::LEN,
         Opcode::STREAM_OPEN_ACK => StreamOpenAck::LEN,
+        Opcode::READ_REQ => ReadReq::HEADERS,
+        Opcode::CMP_SWAP => CmpSwap::HEADERS,
+        Opcode::FETCH_ADD => FetchAdd::HEADERS,
+        Opcode::FILL => Fill::HEADERS,
+        Opcode::ATOMIC_RESP => AtomicResp::HEADERS,
+        Opcode::PATH_CHANGE => PathChange::LEN,
+        Opcode::PATH_RETIRE => PathRetire::LEN,
+        Opcode::PATH_RETIRED => PathRetired::LEN,
+        Opcode::RATE_HINT => RateHint::LEN,
+        Opcode::STREAM_RESET => StreamReset::LEN,
+        Opcode::STREAM_RESET_ACK => StreamResetAck::LEN,
         _ => return None,
     };
     Some(Cbh::LEN + body + crc::LEN)
@@ -121,7 +133,7 @@ pub(super) fn fixed_len(opcode: Opcode) -> Option<usize> {
 
 /// What the message leaves for a packet decides how many bytes its payload has, and so its padding.
 fn pad_count(s: &Sighting<'_>, cbh: &Cbh, model: &Model) -> Found {
-    let Some((msgh, tagh, payload)) = s.message() else {
+    let Some((msgh, _, payload)) = s.message() else {
         return Found::Skip;
     };
     if !s.payload.len().is_multiple_of(4) {
@@ -133,8 +145,7 @@ fn pad_count(s: &Sighting<'_>, cbh: &Cbh, model: &Model) -> Found {
     };
     let left = msgh.len.saturating_sub(msgh.offset);
     let due = left.min(connection.payload_size()) as usize;
-    let headers = Cbh::LEN + Msgh::LEN + tagh.map_or(0, |_| Tagh::LEN) + crc::LEN;
-    let filled = s.payload.len() == headers + due.next_multiple_of(4);
+    let filled = payload.len() + usize::from(cbh.pad) == due.next_multiple_of(4);
     // Another number of words is a matter of the payload's size, not of its padding.
     if filled && payload.len() != due {
         return equal(

@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
-use metaroce_wire::metaroce::Body;
 use metaroce_wire::serial::Psn;
 use sha2::{Digest, Sha256};
 
@@ -211,17 +210,17 @@ fn digest_of_fill(len: u64) -> String {
 
 impl Monitor for Placement {
     fn sighting(&mut self, s: &Sighting<'_>, _: &Model, _: &mut Tally) {
-        let (Charge::Duplicate, Relation::DataArrived(arrival), Some(Body::Write(write))) =
-            (self.charge, &s.relation, s.body)
+        let (Charge::Duplicate, Relation::DataArrived(arrival), Some((msgh, Some(tagh), payload))) =
+            (self.charge, &s.relation, s.message())
         else {
             return;
         };
-        let first = write.tagh.va.saturating_add(u64::from(write.msgh.offset));
-        let Some(rest) = (write.payload.len() as u64).checked_sub(1) else {
+        let first = tagh.va.saturating_add(u64::from(msgh.offset));
+        let Some(rest) = (payload.len() as u64).checked_sub(1) else {
             return;
         };
         let place = first..=first.saturating_add(rest);
-        let (name, key) = ((arrival.path, arrival.psn), write.tagh.rkey);
+        let (name, key) = ((arrival.path, arrival.psn), tagh.rkey);
         if !arrival.duplicate {
             self.writes.push_back((name, key, place));
             if self.writes.len() > REMEMBERED {

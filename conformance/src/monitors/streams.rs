@@ -23,14 +23,14 @@ rules! { "streams.rs":
     "STRM-002" "STREAM_OPEN_ACK echoes transaction id, stream and first numbers" => Make::Rule(|s, model| sent(s, |cbh| stream_echo(s, cbh, model)));
     "STRM-003" "no data before its stream is open" => Make::Rule(|s, model| {
         let Relation::DataSent(data) = &s.relation else { return Found::Skip };
-        let (Some((msgh, ..)), Some(connection)) = (s.message(), model.connection(s)) else { return Found::Skip };
+        let (Some((msgh, _)), Some(connection)) = (s.headers(), model.connection(s)) else { return Found::Skip };
         if data.message.is_some_and(|message| !message.begins) || data.before.is_some() { return Found::Skip; }
         let open = connection.streams.get(&msgh.stream).is_some_and(|stream| stream.open.is_some());
         holds(open, "STREAM_OPEN_ACK with status 0 before it", || format!("data on stream {} without", msgh.stream))
     });
     "STRM-004" "data of a stream that is not open is not acknowledged" => Make::Monitor(|| Box::new(Silence::unacknowledged(SuspectClass::NoStream)));
     "STRM-010" "no Send without credit" => Make::Rule(|s, _| message(s, |cbh, data, message| {
-        let Some((msgh, ..)) = s.message().filter(|_| cbh.opcode == Opcode::SEND && data.before.is_none()) else { return Found::Skip };
+        let Some((msgh, ..)) = s.message().filter(|_| cbh.opcode.consumes_receive() && data.before.is_none()) else { return Found::Skip };
         match message.limit {
             Some(limit) => holds(msgh.rqsn.precedes(Rqsn::new(limit)), format!("an RQSN before the RqLimit {limit}"), || format!("RQSN {}", msgh.rqsn)),
             None => Found::Broken("a reported RqLimit".into(), "none".into()),
@@ -351,7 +351,8 @@ impl Monitor for Refusals {
         }
         if let Relation::DataArrived(arrival) = &s.relation
             && arrival.doubtful
-            && (cbh.opcode == Opcode::WRITE) == (self.class == SuspectClass::AccessDenied)
+            && s.headers().is_some_and(|(_, tagh)| tagh.is_some())
+                == (self.class == SuspectClass::AccessDenied)
             && self.doubtful.len() < 4096
         {
             self.doubtful.push((arrival.path, arrival.psn, s.frame));

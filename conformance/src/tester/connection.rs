@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::frame::Ecn;
 use metaroce_wire::metaroce::{
-    Body, Cbh, Close, CloseAck, Msgh, Opcode, Packet, Params, RqCredit, Send, U24, VERSION, Write,
-    parse,
+    Body, Cbh, Close, CloseAck, Features, Msgh, Opcode, Packet, Params, RqCredit, Send, U24,
+    VERSION, Write, parse,
 };
 use metaroce_wire::serial::{Psn, Rqsn};
 use rand_chacha::ChaCha8Rng;
@@ -103,7 +103,7 @@ impl Connection {
             extra_planes: 0,
             read_depth: 0,
             atomic_depth: 0,
-            rsvd_b: 0,
+            features: Features(0),
         };
         Self {
             setup,

@@ -6,7 +6,7 @@ use metaroce_conformance::trace::Side;
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::frame::{Ecn, Frame};
 use metaroce_wire::metaroce::{
-    Accept, Ack, AckHeader, Body, Cbh, Flags, MFlags, Msgh, Opcode, Open, Packet, Params,
+    Accept, Ack, AckHeader, Body, Cbh, Flags, MFlags, Msgh, Opcode, Open, Packet, Params, Planes,
     StreamOpen, Tagh, U24, Write,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
@@ -86,12 +86,9 @@ impl Maker {
 
     fn params(&self) -> Params {
         let mut params = None;
-        let blank = [0; 128];
-        let mut bytes = blank;
+        let mut bytes = [0; Cbh::LEN + Open::LEN + 4];
         bytes[1] = Opcode::OPEN.0;
-        if let Some(Body::Open(open)) =
-            metaroce_wire::metaroce::parse_lax(&bytes[..Cbh::LEN + Open::LEN + 4]).body
-        {
+        if let Some(Body::Open(open)) = metaroce_wire::metaroce::parse_lax(&bytes).body {
             params = Some(open.params);
         }
         Params {
@@ -109,6 +106,7 @@ impl Maker {
         let params = self.params();
         let open = Open {
             params,
+            planes: Planes::NONE,
             padding: [0; 32],
         };
         self.control(Opcode::OPEN, 9, Body::Open(open))
@@ -117,6 +115,7 @@ impl Maker {
     pub fn accept(&self) -> Sent {
         let accept = Accept {
             params: self.params(),
+            planes: Planes::NONE,
             cookie: [7; 32],
         };
         self.control(Opcode::ACCEPT, 9, Body::Accept(accept))

@@ -131,10 +131,10 @@ fn reports() -> Vec<Case> {
             answer.put(24, answer.u32(24) ^ 1);
         }),
         case("REL-038", receiving, |t| {
-            t.find(true, Opcode::PATH_PROBE_ACK).bytes[28] |= 0x10
+            t.find(true, Opcode::PATH_PROBE_ACK).bytes[32] |= 0x10
         }),
         case("REL-039", receiving, |t| {
-            t.find(true, Opcode::PATH_PROBE_ACK).bytes[28] = 0
+            t.find(true, Opcode::PATH_PROBE_ACK).bytes[32] = 0
         }),
         case("PATH-007", other_port, |t| {
             let ack = t.ack_of(0, 1);

@@ -126,7 +126,7 @@ fn conventions() -> Vec<Case> {
         case("CONV-008", damaged_and_looked_at, look_otherwise),
         case(
             "CONV-009",
-            || bad_packets(|pkt| pkt.bytes[1] = 0x05),
+            || bad_packets(|pkt| pkt.bytes[1] = 0x0a),
             answer_bad,
         ),
         case(
@@ -214,7 +214,7 @@ fn set_up() -> Vec<Case> {
             t.find(true, Opcode::OPEN).bytes[7] = 1
         }),
         case("CONN-002", sending, |t| {
-            t.find(true, Opcode::OPEN).bytes[70] = 1
+            t.find(true, Opcode::OPEN).bytes[180] = 1
         }),
         case("CONN-003", sending, |t| {
             t.find(true, Opcode::OPEN).put16(18, 0)
@@ -247,7 +247,7 @@ fn set_up() -> Vec<Case> {
             t.find(true, Opcode::CONFIRM).bytes[36] ^= 1
         }),
         case("CONN-013", sending, |t| {
-            t.find(true, Opcode::CONFIRM).bytes[60] ^= 1
+            t.find(true, Opcode::CONFIRM).bytes[172] ^= 1
         }),
         case("CONN-015", accepting, |t| {
             t.find(true, Opcode::CONFIRM_ACK).bytes[16] ^= 1

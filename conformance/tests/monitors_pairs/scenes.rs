@@ -327,7 +327,7 @@ pub fn refusing() -> Trace {
     t.tx(accept);
     t.wait(2 * MS);
     let confirm = t.confirm_pkt(false, 24);
-    t.get(confirm.with(|pkt| pkt.bytes[60] ^= 1));
+    t.get(confirm.with(|pkt| pkt.bytes[172] ^= 1));
     reject(&mut t, 24, 5, nonce);
     t.wait(30 * MS);
     t.connect();

@@ -8,9 +8,9 @@ use metaroce_conformance::trace::Side;
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::frame::Ecn;
 use metaroce_wire::metaroce::{
-    Accept, Ack, AckHeader, AckSack, Body, Cbh, Close, CloseAck, Confirm, ConfirmAck, Flags,
-    MFlags, Msgh, Nak, NakCode, NakScope, Opcode, Open, Packet, Params, PathProbe, PathProbeAck,
-    RqCredit, Sack, Send, StreamOpen, StreamOpenAck, Tagh, U24, Write,
+    Accept, Ack, AckHeader, AckSack, Body, Cbh, Close, CloseAck, Confirm, ConfirmAck, Features,
+    Flags, MFlags, Msgh, Nak, NakCode, NakScope, Opcode, Open, Packet, Params, PathProbe,
+    PathProbeAck, Planes, RqCredit, Sack, Send, StreamOpen, StreamOpenAck, Tagh, U24, Write,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
@@ -153,7 +153,7 @@ fn params(side: Side) -> Params {
         extra_planes: 0,
         read_depth: 0,
         atomic_depth: 0,
-        rsvd_b: 0,
+        features: Features(0),
     }
 }
 
@@ -258,6 +258,7 @@ impl Trace {
         let params = if mine { self.mine } else { self.theirs };
         let open = Open {
             params,
+            planes: Planes::NONE,
             padding: [0; 32],
         };
         let pkt = self.control(mine, Opcode::OPEN, transaction, Body::Open(open));
@@ -268,6 +269,7 @@ impl Trace {
         let params = if mine { self.mine } else { self.theirs };
         let accept = Accept {
             params,
+            planes: Planes::NONE,
             cookie: [7; 32],
         };
         self.control(mine, Opcode::ACCEPT, transaction, Body::Accept(accept))
@@ -281,8 +283,10 @@ impl Trace {
         };
         let confirm = Confirm {
             params,
+            planes: Planes::NONE,
             cookie: [7; 32],
             accepted,
+            accepted_planes: Planes::NONE,
         };
         self.control(mine, Opcode::CONFIRM, transaction, Body::Confirm(confirm))
     }
@@ -573,6 +577,8 @@ impl Trace {
             timestamp_echo: probe.stamp(),
             cum_psn: self.isn(!mine).add(cum as u32),
             highest_psn: Psn::new(probe.u32(16)),
+            hint_epoch: 0,
+            rate_hint: U24::new(0xff_ffff),
             sack,
         };
         self.emit(cbh, Body::PathProbeAck(body))

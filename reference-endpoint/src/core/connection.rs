@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use metaroce_wire::metaroce::{Body, Cbh, Opcode, Open, Params, U24, VERSION};
+use metaroce_wire::metaroce::{Body, Cbh, Features, Opcode, Open, Params, Planes, U24, VERSION};
 use metaroce_wire::serial::Psn;
 
 use super::config::{Ecn, Transmit};
@@ -46,7 +46,7 @@ pub(super) const fn blank_params() -> Params {
         extra_planes: 0,
         read_depth: 0,
         atomic_depth: 0,
-        rsvd_b: 0,
+        features: Features(0),
     }
 }
 
@@ -113,6 +113,7 @@ impl Connection {
             Opcode::OPEN,
             Body::Open(Open {
                 params: mine,
+                planes: Planes::NONE,
                 padding: [0; 32],
             }),
         );

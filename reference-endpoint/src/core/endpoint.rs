@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use metaroce_wire::Error as WireError;
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::metaroce::{
-    Accept, Body, Cbh, Confirm, ConfirmAck, Opcode, Open, Packet, Params, Reject, RejectReason,
-    Sack, U24, VERSION, parse,
+    Accept, Body, Cbh, Confirm, ConfirmAck, Opcode, Open, Packet, Params, Planes, Reject,
+    RejectReason, Sack, U24, VERSION, parse,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 use rand_chacha::ChaCha8Rng;
@@ -442,9 +442,12 @@ impl Endpoint {
         if other || (taken.is_none() && self.connections.len() >= self.config.max_connections) {
             return self.reject(now, from, cbh, params, RejectReason::NO_RESOURCE);
         }
-        let cookie = self
-            .secret
-            .cookie(now, from.ip(), &bytes_of(params), &bytes_of(&accepted));
+        let cookie = self.secret.cookie(
+            now,
+            from.ip(),
+            &bytes_of(params, &open.planes),
+            &bytes_of(&accepted, &Planes::NONE),
+        );
         let header = Cbh {
             psn: cbh.psn,
             timestamp: now as u32,
@@ -455,6 +458,7 @@ impl Endpoint {
             header,
             Body::Accept(Accept {
                 params: accepted,
+                planes: Planes::NONE,
                 cookie,
             }),
         );
@@ -473,7 +477,10 @@ impl Endpoint {
             c.theirs == *offered && c.mine == *accepted && c.peer.ip() == from.ip()
         });
         let cookie = &confirm.cookie;
-        let vouched = (bytes_of(offered), bytes_of(accepted));
+        let vouched = (
+            bytes_of(offered, &confirm.planes),
+            bytes_of(accepted, &confirm.accepted_planes),
+        );
         let mut good = cbh.dcid == accepted.scid
             && self
                 .secret
@@ -559,6 +566,22 @@ impl Endpoint {
             Body::PathProbeAck(ack) => connection.on_probe_ack(now, cbh, &ack, shared),
             Body::Close(close) => connection.on_close(now, cbh.psn, &close, shared),
             Body::CloseAck(_) => connection.on_close_ack(now, cbh.psn, shared),
+            // What belongs to features that this endpoint does not offer.
+            Body::SendImm(_)
+            | Body::SendInv(_)
+            | Body::WriteImm(_)
+            | Body::ReadReq(_)
+            | Body::CmpSwap(_)
+            | Body::FetchAdd(_)
+            | Body::Fill(_)
+            | Body::ReadResp(_)
+            | Body::AtomicResp(_)
+            | Body::PathChange(_)
+            | Body::PathRetire(_)
+            | Body::PathRetired(_)
+            | Body::RateHint(_)
+            | Body::StreamReset(_)
+            | Body::StreamResetAck(_) => shared.counters.unknown_opcode += 1,
             Body::Open(_) | Body::Confirm(_) | Body::Unknown(_) => {}
         }
     }

@@ -3,7 +3,7 @@
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use metaroce_wire::metaroce::{Params, U24, Value};
+use metaroce_wire::metaroce::{Params, Planes, U24, Value};
 use metaroce_wire::serial::Psn;
 use siphasher::sip::SipHasher24;
 
@@ -118,14 +118,17 @@ pub(super) fn is_acceptable(params: &Params) -> bool {
         && (256..=8192).contains(&params.payload_size)
         && params.payload_size.is_power_of_two()
         && params.vector_width == 256
-        && params.ts_unit >= 1
-        && params.extra_planes == 0
+        && (1..=1000).contains(&params.ts_unit)
+        && params.ack_delay <= 50_000
+        && params.hint_support <= 1
+        && params.extra_planes <= 7
         && params.scid.value() != 0
 }
 
-/// Every value of the parameters, for the cookie to vouch for.
-pub(super) fn bytes_of(params: &Params) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(2 * Params::LEN);
+/// Every value of the parameters and the planes, for the cookie to vouch for.
+pub(super) fn bytes_of(params: &Params, planes: &Planes<'_>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(2 * Params::LEN + Planes::LEN);
+    bytes.extend_from_slice(planes.0);
     params.visit(&mut |_, _, value| match value {
         Value::Int(number) => bytes.extend_from_slice(&number.to_be_bytes()),
         Value::Bytes(raw) => bytes.extend_from_slice(raw),

@@ -259,6 +259,8 @@ impl Connection {
             timestamp_echo: cbh.timestamp,
             cum_psn: rx.cum,
             highest_psn: probe.highest_psn,
+            hint_epoch: 0,
+            rate_hint: U24::new(0xff_ffff),
             sack: rx.sack(),
         });
         let header = Cbh {

@@ -1,7 +1,7 @@
 //! The set-up of a connection: the initiator's answers to the acceptor, and the streams of both.
 
 use metaroce_wire::metaroce::{
-    Accept, Body, Confirm, Opcode, Reject, StreamOpen, StreamOpenAck, U24, VERSION,
+    Accept, Body, Confirm, Opcode, Planes, Reject, StreamOpen, StreamOpenAck, U24, VERSION,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
@@ -57,8 +57,10 @@ impl Connection {
         step(&mut self.state, Change::Accept);
         let confirm = Confirm {
             params: self.mine,
+            planes: Planes::NONE,
             cookie: accept.cookie,
             accepted: accept.params,
+            accepted_planes: accept.planes,
         };
         self.request(
             now,

@@ -1,6 +1,8 @@
 //! Mutants of set-up and close.
 
-use metaroce_wire::metaroce::{Body, Cbh, ConfirmAck, Opcode, Packet, parse_unsealed};
+use metaroce_wire::metaroce::{
+    Body, Cbh, ConfirmAck, Opcode, Packet, Params, Planes, parse_unsealed,
+};
 
 use super::catalogue;
 use super::edge::{Edge, Edit, Received, Sent};
@@ -11,8 +13,8 @@ use crate::core::Ecn;
 const PARAMS: usize = 16;
 const PATHS: usize = PARAMS + 2;
 const STREAMS: usize = PARAMS + 24;
-const OPEN_PADDING: usize = 60;
-const COOKIE: usize = 60;
+const OPEN_PADDING: usize = PARAMS + Params::LEN + Planes::LEN;
+const COOKIE: usize = OPEN_PADDING;
 
 /// Spoils the first packet of a kind only: its repetition is sound, so that the exchange comes to its end.
 fn first(kind: Opcode, mut edit: impl FnMut(&mut Vec<u8>) + Send) -> impl Edit {

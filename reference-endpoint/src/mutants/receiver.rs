@@ -13,7 +13,7 @@ use super::tools::{
 };
 
 /// Where PATH_PROBE_ACK has its vector.
-const PROBE_SACK: usize = 28;
+const PROBE_SACK: usize = 32;
 
 /// Holds an acknowledgment that a duplicate has drawn for 20 ms. When another one for the path goes out before, that
 /// one tells of the duplicate, and the held one is dropped: it would take back what the other says.

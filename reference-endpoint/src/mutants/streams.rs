@@ -17,7 +17,7 @@ const OFFSET: usize = 24;
 const LARGEST_WINDOW: u16 = 32_767;
 /// Where OPEN, ACCEPT and CONFIRM have the message window, and CONFIRM that of the acceptor.
 const WINDOW: usize = 16 + 26;
-const CONFIRM_WINDOW: usize = 92 + 26;
+const CONFIRM_WINDOW: usize = 204 + 26;
 const RQ_CREDIT_LIMIT: usize = 20;
 const STREAM_OPEN_LIMIT: usize = 26;
 /// Where RQ_CREDIT tells an asking one from a telling one.

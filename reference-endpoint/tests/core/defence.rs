@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use metaroce_endpoint::core::{Buffer, Counters, Ecn, Event, Misuse, Region, Status, WorkKind};
 use metaroce_wire::crc::{PseudoHeader, seal};
-use metaroce_wire::metaroce::{Body, Cbh, NakCode, NakScope, Opcode, Packet, parse_unsealed};
+use metaroce_wire::metaroce::{
+    Body, Cbh, MFlags, NakCode, NakScope, Opcode, Packet, parse_unsealed,
+};
 use metaroce_wire::serial::Psn;
 
 use crate::link::{Link, bytes};
@@ -105,6 +107,17 @@ fn damaged_and_malformed_packets_are_dropped_in_silence_and_counted() {
     assert!(forge.deliver(0, |b| b[1] = 0x3e).is_empty());
     assert!(forge.deliver(0, |b| b[1] = 0xe1).is_empty());
     assert_eq!(forge.counters().unknown_opcode, 2);
+    // What belongs to features that were not agreed on: a WRITE_IMM in place of the WRITE, and a STREAM_RESET.
+    let with_imm = |b: &mut Vec<u8>| (b[1], b[20]) = (Opcode::WRITE_IMM.0, b[20] | MFlags::IMM.0);
+    assert!(forge.deliver(0, with_imm).is_empty());
+    let reset = |b: &mut Vec<u8>| {
+        b[1] = Opcode::STREAM_RESET.0;
+        (b[2], b[3]) = (0, 0);
+        b[16..24].fill(0);
+        b.truncate(28);
+    };
+    assert!(forge.deliver(0, reset).is_empty());
+    assert_eq!(forge.counters().unknown_opcode, 4);
     assert!(forge.untouched());
     for len in 0..60 {
         forge.deliver_raw(1, &bytes(len, len as usize));

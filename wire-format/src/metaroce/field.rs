@@ -35,13 +35,13 @@ pub enum Value<'v> {
 /// Receives header name, field name and value, in the order of the wire.
 pub type Visitor<'f> = dyn FnMut(&'static str, &'static str, Value<'_>) + 'f;
 
-/// A field that knows its width.
-pub(crate) trait Field: Sized {
+/// A field that knows its width. It may borrow from the bytes that it is read from.
+pub(crate) trait Field<'a>: Sized {
     /// Bytes on the wire.
     const LEN: usize;
     /// Reads the field. `bytes` are exactly its own: a header is split off as a whole before its fields are read, so
     /// that one check of the length serves all of them.
-    fn load(bytes: &[u8]) -> Self;
+    fn load(bytes: &'a [u8]) -> Self;
     fn put(&self, out: &mut Writer<'_>);
     fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>);
     /// What a reserved field holds that it should not: the number, or the first byte that is not zero. 0 is right.
@@ -70,7 +70,7 @@ pub(crate) fn split<'a, const N: usize>(
 
 macro_rules! number_field {
     ($type:ty, $len:literal, $raw:ty, $from:expr, $to:expr) => {
-        impl Field for $type {
+        impl Field<'_> for $type {
             const LEN: usize = $len;
             #[inline]
             fn load(bytes: &[u8]) -> Self {
@@ -102,7 +102,7 @@ number_field!(Psn, 4, u32, Psn::new, Psn::value);
 number_field!(Msn, 3, u32, Msn::new, Msn::value);
 number_field!(Rqsn, 2, u16, Rqsn::new, Rqsn::value);
 
-impl<const N: usize> Field for [u8; N] {
+impl<const N: usize> Field<'_> for [u8; N] {
     const LEN: usize = N;
     #[inline]
     fn load(bytes: &[u8]) -> Self {
@@ -120,6 +120,99 @@ impl<const N: usize> Field for [u8; N] {
         self.iter().find(|&&b| b != 0).map_or(0, |&b| u64::from(b))
     }
 }
+
+/// Makes a field of a type that wraps a number: a code point, or a set of flags.
+macro_rules! wrapped_field {
+    ($type:ident, $raw:ty) => {
+        impl $crate::metaroce::field::Field<'_> for $type {
+            const LEN: usize = <$raw as $crate::metaroce::field::Field<'_>>::LEN;
+            #[inline]
+            fn load(bytes: &[u8]) -> Self {
+                Self($crate::metaroce::field::Field::load(bytes))
+            }
+            fn put(&self, out: &mut $crate::metaroce::field::Writer<'_>) {
+                $crate::metaroce::field::Field::put(&self.0, out);
+            }
+            fn visit(
+                &self,
+                layer: &'static str,
+                name: &'static str,
+                f: &mut $crate::metaroce::Visitor<'_>,
+            ) {
+                $crate::metaroce::field::Field::visit(&self.0, layer, name, f);
+            }
+            fn excess(&self) -> u64 {
+                u64::from(self.0)
+            }
+        }
+    };
+}
+pub(crate) use wrapped_field;
+
+/// Makes a type of a set of flags: its constants, and how to ask for them.
+macro_rules! flag_set {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident($raw:ty) reserved $reserved:literal {
+            $( $(#[$fdoc:meta])* $flag:ident = $bit:literal ),+ $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+        pub struct $name(pub $raw);
+
+        impl $name {
+            $( $(#[$fdoc])* pub const $flag: Self = Self($bit); )+
+            /// Bits that are zero in this version.
+            pub const RESERVED: Self = Self($reserved);
+
+            /// Every flag of this version with its name in the wire tables.
+            pub const ALL: &'static [(&'static str, Self)] = &[ $( (stringify!($flag), Self::$flag) ),+ ];
+
+            /// Whether any bit of `other` is set.
+            pub const fn has(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// These flags and those of `other`.
+            pub const fn with(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+
+            /// These flags less those of `other`.
+            pub const fn without(self, other: Self) -> Self {
+                Self(self.0 & !other.0)
+            }
+        }
+
+        $crate::metaroce::field::wrapped_field!($name, $raw);
+    };
+}
+pub(crate) use flag_set;
+
+/// Makes a type of a space of code points. Unknown ones stay representable.
+macro_rules! code_space {
+    (
+        $(#[$doc:meta])*
+        pub struct $name:ident($raw:ty) {
+            $( $(#[$cdoc:meta])* $konst:ident = $code:literal ),+ $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub $raw);
+
+        impl $name {
+            $( $(#[$cdoc])* pub const $konst: Self = Self($code); )+
+
+            /// Every code point of this version with its name in the wire tables.
+            pub const ALL: &'static [(&'static str, Self)] = &[ $( (stringify!($konst), Self::$konst) ),+ ];
+        }
+
+        $crate::metaroce::field::wrapped_field!($name, $raw);
+    };
+}
+pub(crate) use code_space;
 
 /// Writes into a caller's buffer and remembers when it was too small, so that emitters need no check per field.
 pub(crate) struct Writer<'o> {
@@ -159,19 +252,19 @@ impl<'o> Writer<'o> {
 macro_rules! header {
     (
         $(#[$doc:meta])*
-        pub struct $name:ident, $layer:literal {
+        pub struct $name:ident $(<$life:lifetime>)?, $layer:literal {
             $( $(#[$fdoc:meta])* $field:ident : $type:ty $(= $zero:literal)? ),+ $(,)?
         }
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub struct $name {
+        pub struct $name $(<$life>)? {
             $( $(#[$fdoc])* pub $field: $type, )+
         }
 
-        impl $name {
+        impl $(<$life>)? $name $(<$life>)? {
             /// Bytes on the wire.
-            pub const LEN: usize = 0 $( + <$type as $crate::metaroce::field::Field>::LEN )+;
+            pub const LEN: usize = 0 $( + <$type as $crate::metaroce::field::Field<'_>>::LEN )+;
             /// Name of the header in the wire tables.
             pub const LAYER: &'static str = $layer;
 
@@ -180,17 +273,17 @@ macro_rules! header {
             /// # Errors
             /// [`Error::Short`](crate::Error::Short) when `input` is shorter than the header.
             #[inline]
-            pub fn read(input: &[u8], offset: usize) -> Result<(Self, &[u8]), $crate::Error> {
-                let (head, rest) = $crate::metaroce::field::split::<{ Self::LEN }>(input, $layer, offset)?;
+            pub fn read(input: & $($life)? [u8], offset: usize) -> Result<(Self, & $($life)? [u8]), $crate::Error> {
+                let (head, rest) = $crate::metaroce::field::split::<{ $name::LEN }>(input, $layer, offset)?;
                 Ok((Self::load_all(head), rest))
             }
 
             #[inline]
-            fn load_all(bytes: &[u8]) -> Self {
+            fn load_all(bytes: & $($life)? [u8]) -> Self {
                 let mut at = 0;
                 $(
-                    let end = at + <$type as $crate::metaroce::field::Field>::LEN;
-                    let $field = <$type as $crate::metaroce::field::Field>::load(&bytes[at..end]);
+                    let end = at + <$type as $crate::metaroce::field::Field<'_>>::LEN;
+                    let $field = <$type as $crate::metaroce::field::Field<'_>>::load(&bytes[at..end]);
                     at = end;
                 )+
                 debug_assert_eq!(at, Self::LEN);

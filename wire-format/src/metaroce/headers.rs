@@ -1,92 +1,39 @@
 //! The headers that packets are made of.
 
-use super::field::{Field, U24, Value, Visitor, Writer, header, split};
+use super::field::{Field, U24, Value, Visitor, Writer, flag_set, header, split};
 use crate::Error;
 use crate::metaroce::Opcode;
 use crate::serial::{Msn, Psn, Rqsn};
 
-/// Flags of the base header. Unknown bits are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Flags(pub u8);
-
-impl Flags {
-    /// An acknowledgment is asked for.
-    pub const AR: Self = Self(0x80);
-    /// A retransmission.
-    pub const RTX: Self = Self(0x40);
-    /// A solicited event is asked for at the receiver.
-    pub const SE: Self = Self(0x20);
-    /// On an acknowledgment: what triggered it was a retransmission.
-    pub const RTXE: Self = Self(0x10);
-    /// Bits that are zero in this version.
-    pub const RESERVED: Self = Self(0x0f);
-
-    /// Whether any bit of `other` is set.
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// These flags and those of `other`.
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    /// These flags less those of `other`.
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
+flag_set! {
+    /// Flags of the base header. Unknown bits are kept.
+    pub struct Flags(u8) reserved 0x0f {
+        /// An acknowledgment is asked for.
+        AR = 0x80,
+        /// A retransmission.
+        RTX = 0x40,
+        /// A solicited event is asked for at the receiver.
+        SE = 0x20,
+        /// On an acknowledgment: what triggered it was a retransmission.
+        RTXE = 0x10,
     }
 }
 
-/// Flags of the message header. Unknown bits are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct MFlags(pub u8);
-
-impl MFlags {
-    /// First packet of the message.
-    pub const SOM: Self = Self(0x80);
-    /// Last packet of the message.
-    pub const EOM: Self = Self(0x40);
-    /// Immediate data follows.
-    pub const IMM: Self = Self(0x20);
-    /// A key to invalidate follows.
-    pub const INV: Self = Self(0x10);
-    /// A response.
-    pub const RESP: Self = Self(0x04);
-    /// Bits that are zero in this version.
-    pub const RESERVED: Self = Self(0x0b);
-
-    /// Whether any bit of `other` is set.
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
-    }
-
-    /// These flags and those of `other`.
-    pub const fn with(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+flag_set! {
+    /// Flags of the message header. Unknown bits are kept.
+    pub struct MFlags(u8) reserved 0x0b {
+        /// First packet of the message.
+        SOM = 0x80,
+        /// Last packet of the message.
+        EOM = 0x40,
+        /// The message has immediate data.
+        IMM = 0x20,
+        /// The message invalidates a key.
+        INV = 0x10,
+        /// A response.
+        RESP = 0x04,
     }
 }
-
-macro_rules! flag_field {
-    ($type:ty) => {
-        impl Field for $type {
-            const LEN: usize = 1;
-            #[inline]
-            fn load(bytes: &[u8]) -> Self {
-                Self(u8::load(bytes))
-            }
-            fn put(&self, out: &mut Writer<'_>) {
-                out.put(&[self.0]);
-            }
-            fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
-                f(layer, name, Value::Int(u64::from(self.0)));
-            }
-            fn excess(&self) -> u64 {
-                u64::from(self.0)
-            }
-        }
-    };
-}
-flag_field!(MFlags);
 
 /// The common base header of every packet, 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +46,8 @@ pub struct Cbh {
     pub opcode: Opcode,
     /// Flags.
     pub flags: Flags,
-    /// Path the packet belongs to; on an acknowledgment the path acknowledged; on control 0, probes excepted.
+    /// Path the packet belongs to; on an acknowledgment the path acknowledged; on control 0 unless it is about
+    /// a path.
     pub path: u8,
     /// Zero bytes between payload and trailer, 0 to 3.
     pub pad: u8,
@@ -211,8 +159,18 @@ header! {
         va: u64,
         /// Key of the remote memory region.
         rkey: u32,
-        /// Immediate data, or 0.
+        /// Immediate data of a Write that has some, or 0.
         imm: u32,
+    }
+}
+
+header! {
+    /// The operands of an atomic request.
+    pub struct Atomic, "ATOMIC" {
+        /// The new value of a compare-and-swap, the summand of a fetch-and-add.
+        swap_or_add: u64,
+        /// The value that a compare-and-swap expects; 0 on a fetch-and-add.
+        compare: u64,
     }
 }
 
@@ -237,68 +195,5 @@ header! {
         stream: u16,
         /// First receive of that stream that is not yet posted.
         rq_limit: Rqsn,
-    }
-}
-
-header! {
-    /// The parameters of one side, exchanged at connection set-up.
-    pub struct Params, "PARAMS" {
-        /// Lowest version offered.
-        ver_min: u8,
-        /// Highest version offered.
-        ver_max: u8,
-        /// Paths in each direction, 1 to 256.
-        paths: u16,
-        /// Reserved.
-        rsvd_a: u8 = 0,
-        /// Connection id under which the sender of the parameters receives.
-        scid: U24,
-        /// Random number of the set-up.
-        nonce: u64,
-        /// First packet sequence number of every path in the direction this side sends.
-        isn: Psn,
-        /// Service asked for.
-        service_id: u32,
-        /// Streams that may be open at a time.
-        streams: u16,
-        /// Messages in flight per stream, 1 to 32767.
-        msg_window: u16,
-        /// Payload bytes per packet, a power of two from 256 to 8192.
-        payload_size: u16,
-        /// Bits of the acknowledgment vector, 256.
-        vector_width: u16,
-        /// Unit of timestamps, ns.
-        ts_unit: u16,
-        /// Longest time this side delays an acknowledgment, us.
-        ack_delay: u16,
-        /// Interval of rate hints, us.
-        hint_interval: u16,
-        /// 1 when this side sends rate hints.
-        hint_support: u8,
-        /// Planes besides the address pair of the set-up.
-        extra_planes: u8,
-        /// Read requests that this side queues.
-        read_depth: u8,
-        /// Atomic requests that this side queues.
-        atomic_depth: u8,
-        /// Reserved.
-        rsvd_b: u16 = 0,
-    }
-}
-
-/// Parameters stand inside OPEN, ACCEPT and CONFIRM; there the field's name serves as the header's.
-impl Field for Params {
-    const LEN: usize = Self::LEN;
-    fn load(bytes: &[u8]) -> Self {
-        Self::load_all(bytes)
-    }
-    fn put(&self, out: &mut Writer<'_>) {
-        self.put(out);
-    }
-    fn visit(&self, _: &'static str, name: &'static str, f: &mut Visitor<'_>) {
-        self.visit_as(name, f);
-    }
-    fn excess(&self) -> u64 {
-        0
     }
 }

@@ -1,16 +1,13 @@
 //! One UDP payload to a packet, strict and lax, and back.
 
 use super::field::{Visitor, Writer};
-use super::headers::{Cbh, Flags, MFlags, Msgh};
+use super::headers::{Cbh, Flags};
 use super::packets::{Body, rule};
 use crate::crc::{self, PseudoHeader};
 use crate::{EmitError, Error};
 
 /// The version of the wire format that this module reads and writes.
 pub const VERSION: u8 = 1;
-
-/// The longest message, bytes.
-pub const MAX_MSG_LEN: u32 = 1 << 31;
 
 /// A packet: the base header and a body that borrows from the bytes it was read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,72 +201,6 @@ fn check_padding(bytes: &[u8], cbh: &Cbh) -> Result<(), Error> {
         "pad",
         u64::from(found.copied().unwrap_or(0)),
         "padding is zero",
-    )
-}
-
-/// The payload of a data packet: what is left of `rest` without the padding.
-#[inline]
-pub(super) fn payload_of<'a>(rest: &'a [u8], cbh: &Cbh, offset: usize) -> Result<&'a [u8], Error> {
-    let pad = usize::from(cbh.pad);
-    let short = Error::Short {
-        layer: "pad",
-        offset,
-        needed: pad,
-        available: rest.len(),
-    };
-    rest.len()
-        .checked_sub(pad)
-        .and_then(|end| rest.get(..end))
-        .ok_or(short)
-}
-
-/// The rules of the message header that one packet can be checked for on its own.
-#[inline]
-pub(super) fn check_message(cbh: &Cbh, msgh: &Msgh, payload: &[u8]) -> Result<(), Error> {
-    let aligned = (payload.len() + usize::from(cbh.pad)).is_multiple_of(4);
-    rule(
-        aligned,
-        Cbh::LAYER,
-        "pad",
-        u64::from(cbh.pad),
-        "payload and padding fill whole words",
-    )?;
-    let mflags = msgh.mflags;
-    let bad = |holds, what| rule(holds, Msgh::LAYER, "mflags", u64::from(mflags.0), what);
-    bad(!mflags.has(MFlags::RESERVED), "reserved flags are zero")?;
-    let other = MFlags::IMM.with(MFlags::INV).with(MFlags::RESP);
-    bad(!mflags.has(other), "IMM, INV and RESP match the opcode")?;
-    rule(
-        msgh.len <= MAX_MSG_LEN,
-        Msgh::LAYER,
-        "len",
-        u64::from(msgh.len),
-        "a message is at most 2^31 bytes",
-    )?;
-    let end = u64::from(msgh.offset) + payload.len() as u64;
-    let inside = end <= u64::from(msgh.len);
-    rule(
-        inside,
-        Msgh::LAYER,
-        "offset",
-        u64::from(msgh.offset),
-        "the payload lies inside the message",
-    )?;
-    let filled = !payload.is_empty() || msgh.len == 0;
-    rule(
-        filled,
-        Msgh::LAYER,
-        "len",
-        u64::from(msgh.len),
-        "only an empty message has an empty packet",
-    )?;
-    bad(
-        mflags.has(MFlags::SOM) == (msgh.offset == 0),
-        "SOM stands at offset 0 and nowhere else",
-    )?;
-    bad(
-        mflags.has(MFlags::EOM) == (end == u64::from(msgh.len)),
-        "EOM stands at the message's end and nowhere else",
     )
 }
 

@@ -81,6 +81,8 @@ impl Connection {
             timestamp_echo: cbh.timestamp,
             cum_psn: arrivals.cum,
             highest_psn: probe.highest_psn,
+            hint_epoch: 0,
+            rate_hint: U24::new(0xff_ffff),
             sack: arrivals.sack(),
         });
         let answer = Cbh {

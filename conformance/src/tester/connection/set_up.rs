@@ -1,7 +1,9 @@
 //! Opening the connection and its stream.
 
 use metaroce_wire::frame::Ecn;
-use metaroce_wire::metaroce::{Accept, Body, Confirm, Opcode, Open, Params, StreamOpen, U24};
+use metaroce_wire::metaroce::{
+    Accept, Body, Confirm, Opcode, Open, Params, Planes, StreamOpen, U24,
+};
 use metaroce_wire::serial::{Msn, Rqsn};
 
 use super::{Connection, Outbox, SetUp};
@@ -31,6 +33,7 @@ impl Connection {
     ) -> Result<(), String> {
         let body = Body::Open(Open {
             params,
+            planes: Planes::NONE,
             padding: [0; 32],
         });
         let bytes = self.control(now, body, Opcode::OPEN)?;
@@ -73,8 +76,10 @@ impl Connection {
         self.accepted = Some(accept.params);
         let body = Body::Confirm(Confirm {
             params: self.params,
+            planes: Planes::NONE,
             cookie,
             accepted: accept.params,
+            accepted_planes: accept.planes,
         });
         let bytes = self.control(now, body, Opcode::CONFIRM)?;
         self.confirm = Some(bytes.clone());

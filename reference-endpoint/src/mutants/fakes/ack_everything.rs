@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::metaroce::{
-    Accept, Ack, AckFlags, AckHeader, Body, Cbh, CloseAck, Confirm, ConfirmAck, Opcode, Open,
-    Packet, Params, PathProbeAck, RqCredit, Sack, StreamOpen, StreamOpenAck, U24, VERSION,
-    parse_unsealed,
+    Accept, Ack, AckFlags, AckHeader, Body, Cbh, CloseAck, Confirm, ConfirmAck, Features, Opcode,
+    Open, Packet, Params, PathProbeAck, Planes, RqCredit, Sack, StreamOpen, StreamOpenAck, U24,
+    VERSION, parse_unsealed,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
@@ -81,7 +81,7 @@ impl AckEverything {
             extra_planes: 0,
             read_depth: 0,
             atomic_depth: 0,
-            rsvd_b: 0,
+            features: Features(0),
         }
     }
 
@@ -164,6 +164,7 @@ impl AckEverything {
                 };
                 let body = Body::Accept(Accept {
                     params,
+                    planes: Planes::NONE,
                     cookie: [0; 32],
                 });
                 self.answer(now, dst, cbh, Opcode::ACCEPT, body);
@@ -175,8 +176,10 @@ impl AckEverything {
                 self.dcid = accept.params.scid;
                 let body = Body::Confirm(Confirm {
                     params: mine,
+                    planes: Planes::NONE,
                     cookie: accept.cookie,
                     accepted: accept.params,
+                    accepted_planes: accept.planes,
                 });
                 self.streams_left = accept.params.streams;
                 self.ask(now, dst, Opcode::CONFIRM, body, true);
@@ -230,6 +233,8 @@ impl AckEverything {
                     timestamp_echo: cbh.timestamp,
                     cum_psn: probe.highest_psn,
                     highest_psn: probe.highest_psn,
+                    hint_epoch: 0,
+                    rate_hint: U24::new(0xff_ffff),
                     sack: Sack::EMPTY,
                 });
                 self.answer(now, dst, cbh, Opcode::PATH_PROBE_ACK, body);
@@ -313,6 +318,7 @@ impl Engine for AckEverything {
         self.mine = Some(mine);
         let body = Body::Open(Open {
             params: mine,
+            planes: Planes::NONE,
             padding: [0; 32],
         });
         self.ask(now, peer, Opcode::OPEN, body, true);

@@ -2,26 +2,18 @@
 
 use super::{PacketBody, check_unpadded, end, rule};
 use crate::Error;
-use crate::metaroce::field::{Visitor, Writer};
+use crate::metaroce::field::{Visitor, Writer, flag_set};
 use crate::metaroce::headers::{AckHeader, Cbh};
 
-/// Flags of an acknowledgment. Unknown bits are kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct AckFlags(pub u16);
-
-impl AckFlags {
-    /// The timestamp echo holds a sample.
-    pub const ECHO_VALID: Self = Self(0x8000);
-    /// A duplicate has arrived since the last acknowledgment.
-    pub const DUPLICATE_SEEN: Self = Self(0x4000);
-    /// A packet outside the window has arrived since the last acknowledgment.
-    pub const OUT_OF_WINDOW_SEEN: Self = Self(0x2000);
-    /// Bits that are zero in this version.
-    pub const RESERVED: Self = Self(0x1fff);
-
-    /// Whether any bit of `other` is set.
-    pub const fn has(self, other: Self) -> bool {
-        self.0 & other.0 != 0
+flag_set! {
+    /// Flags of an acknowledgment. Unknown bits are kept.
+    pub struct AckFlags(u16) reserved 0x1fff {
+        /// The timestamp echo holds a sample.
+        ECHO_VALID = 0x8000,
+        /// A duplicate has arrived since the last acknowledgment.
+        DUPLICATE_SEEN = 0x4000,
+        /// A packet outside the window has arrived since the last acknowledgment.
+        OUT_OF_WINDOW_SEEN = 0x2000,
     }
 }
 

@@ -46,6 +46,18 @@ impl Sack {
         (0..Self::BITS).filter(|&i| self.bit(i))
     }
 
+    /// Bit 0 is zero: were it set, the cumulative PSN would be higher.
+    #[inline]
+    pub(super) fn check(&self, layer: &'static str) -> Result<(), Error> {
+        rule(
+            !self.bit(0),
+            layer,
+            "sack",
+            1,
+            "bit 0 of the vector is zero",
+        )
+    }
+
     /// The highest bit that is set.
     pub fn highest(&self) -> Option<u32> {
         let (index, byte) = self
@@ -58,7 +70,7 @@ impl Sack {
     }
 }
 
-impl Field for Sack {
+impl Field<'_> for Sack {
     const LEN: usize = 32;
     fn load(bytes: &[u8]) -> Self {
         Self(Field::load(bytes))
@@ -94,13 +106,7 @@ impl<'a> PacketBody<'a> for AckSack {
     }
     fn check(&self, cbh: &Cbh) -> Result<(), Error> {
         ack::check(cbh, &self.header)?;
-        rule(
-            !self.sack.bit(0),
-            "ACK_SACK",
-            "sack",
-            1,
-            "bit 0 of the vector is zero",
-        )
+        self.sack.check("ACK_SACK")
     }
     fn put_body(&self, out: &mut Writer<'_>) {
         self.header.put(out);

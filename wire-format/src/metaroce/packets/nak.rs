@@ -1,74 +1,51 @@
 //! NAK: the refusal of a packet, with the reason.
 
-use super::{check_unpadded, fixed_body};
-use crate::metaroce::field::{Field, Visitor, Writer, header};
+use super::{check_unpadded, fixed_body, rule};
+use crate::metaroce::field::{code_space, header};
+use crate::metaroce::headers::Cbh;
 use crate::serial::{Msn, Psn};
 
-/// Why a packet was refused. Unknown code points stay representable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NakCode(pub u8);
-
-impl NakCode {
-    /// The PSN lies outside the window.
-    pub const PSN_OOW: Self = Self(0x01);
-    /// No receive is posted although one was promised.
-    pub const RNR: Self = Self(0x02);
-    /// A limit of the receiver is reached.
-    pub const NO_RESOURCE: Self = Self(0x03);
-    /// The request is not valid.
-    pub const REM_INV_REQ: Self = Self(0x10);
-    /// The key, the bounds or the permission do not allow the access.
-    pub const REM_ACCESS: Self = Self(0x11);
-    /// The request failed at the receiver.
-    pub const REM_OP: Self = Self(0x12);
-    /// The message is longer than its receive.
-    pub const LENGTH: Self = Self(0x13);
-    /// The version is not supported.
-    pub const VERSION: Self = Self(0x20);
-    /// The connection id is not known.
-    pub const UNKNOWN_CID: Self = Self(0x21);
-    /// The connection is closing.
-    pub const CLOSING: Self = Self(0x22);
-    /// The epoch of the path is over.
-    pub const BAD_EPOCH: Self = Self(0x23);
+code_space! {
+    /// Why a packet was refused. Unknown code points stay representable.
+    pub struct NakCode(u8) {
+        /// The PSN lies outside the window.
+        PSN_OOW = 0x01,
+        /// No receive is posted although one was promised.
+        RNR = 0x02,
+        /// A limit of the receiver is reached.
+        NO_RESOURCE = 0x03,
+        /// The request is not valid.
+        REM_INV_REQ = 0x10,
+        /// The key, the bounds or the permission do not allow the access.
+        REM_ACCESS = 0x11,
+        /// The request failed at the receiver.
+        REM_OP = 0x12,
+        /// The message is longer than its receive.
+        LENGTH = 0x13,
+        /// The version is not supported.
+        VERSION = 0x20,
+        /// The connection id is not known.
+        UNKNOWN_CID = 0x21,
+        /// The connection is closing.
+        CLOSING = 0x22,
+        /// The epoch of the path is over.
+        BAD_EPOCH = 0x23,
+    }
 }
 
-/// What a refusal concerns. Unknown code points stay representable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct NakScope(pub u8);
-
-impl NakScope {
-    /// The packet alone.
-    pub const PACKET: Self = Self(0);
-    /// Its stream.
-    pub const STREAM: Self = Self(1);
-    /// Its path.
-    pub const PATH: Self = Self(2);
-    /// The connection.
-    pub const CONNECTION: Self = Self(3);
+code_space! {
+    /// What a refusal concerns. Unknown code points stay representable.
+    pub struct NakScope(u8) {
+        /// The packet alone.
+        PACKET = 0,
+        /// Its stream.
+        STREAM = 1,
+        /// Its path.
+        PATH = 2,
+        /// The connection.
+        CONNECTION = 3,
+    }
 }
-
-macro_rules! code_field {
-    ($type:ty) => {
-        impl Field for $type {
-            const LEN: usize = 1;
-            fn load(bytes: &[u8]) -> Self {
-                Self(u8::load(bytes))
-            }
-            fn put(&self, out: &mut Writer<'_>) {
-                out.put(&[self.0]);
-            }
-            fn visit(&self, layer: &'static str, name: &'static str, f: &mut Visitor<'_>) {
-                Field::visit(&self.0, layer, name, f);
-            }
-            fn excess(&self) -> u64 {
-                u64::from(self.0)
-            }
-        }
-    };
-}
-code_field!(NakCode);
-code_field!(NakScope);
 
 header! {
     /// A NAK packet.
@@ -92,4 +69,20 @@ header! {
 
 fixed_body!(Nak, |body, cbh| {
     check_unpadded(cbh)?;
+    let dcid = u64::from(cbh.dcid.value());
+    let stranger = body.code == NakCode::UNKNOWN_CID;
+    rule(
+        dcid == 0 || !stranger,
+        Cbh::LAYER,
+        "dcid",
+        dcid,
+        "who sends OPEN or NAK UNKNOWN_CID knows no connection id",
+    )?;
+    rule(
+        dcid != 0 || stranger,
+        Cbh::LAYER,
+        "dcid",
+        dcid,
+        "only a NAK UNKNOWN_CID names no connection",
+    )?;
 });

@@ -1,7 +1,7 @@
 //! PATH_PROBE_ACK: what had arrived on the path when the probe did.
 
-use super::{check_unpadded, fixed_body, rule};
-use crate::metaroce::field::header;
+use super::{check_unpadded, fixed_body};
+use crate::metaroce::field::{U24, header};
 use crate::metaroce::packets::Sack;
 use crate::serial::Psn;
 
@@ -14,6 +14,10 @@ header! {
         cum_psn: Psn,
         /// Echo of the probe's.
         highest_psn: Psn,
+        /// Epoch of the rate hint.
+        hint_epoch: u8,
+        /// Rate allotted to the connection, Mb/s; 0 pauses, 0xffffff sets no limit.
+        rate_hint: U24,
         /// What has arrived behind the gap.
         sack: Sack,
     }
@@ -21,11 +25,5 @@ header! {
 
 fixed_body!(PathProbeAck, |body, cbh| {
     check_unpadded(cbh)?;
-    rule(
-        !body.sack.bit(0),
-        PathProbeAck::LAYER,
-        "sack",
-        1,
-        "bit 0 of the vector is zero",
-    )?;
+    body.sack.check(PathProbeAck::LAYER)?;
 });

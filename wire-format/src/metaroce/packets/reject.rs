@@ -1,23 +1,22 @@
 //! REJECT: the refusal of OPEN or CONFIRM, the same in every version.
 
-use super::{check_control, fixed_body};
-use crate::metaroce::field::header;
+use super::{LIMIT, check_control, fixed_body, rule};
+use crate::metaroce::field::{code_space, header};
 
-/// Why a connection was refused. Unknown code points stay representable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RejectReason(pub u8);
-
-impl RejectReason {
-    /// No common version.
-    pub const VERSION: Self = Self(1);
-    /// No such service.
-    pub const NO_SERVICE: Self = Self(2);
-    /// A limit of the acceptor is reached.
-    pub const NO_RESOURCE: Self = Self(3);
-    /// A parameter is not acceptable.
-    pub const BAD_PARAMETERS: Self = Self(4);
-    /// The cookie is not one of the acceptor's, or is too old.
-    pub const BAD_COOKIE: Self = Self(5);
+code_space! {
+    /// Why a connection was refused. Unknown code points stay representable.
+    pub struct RejectReason(u8) {
+        /// No common version.
+        VERSION = 1,
+        /// No such service.
+        NO_SERVICE = 2,
+        /// A limit of the acceptor is reached.
+        NO_RESOURCE = 3,
+        /// A parameter is not acceptable.
+        BAD_PARAMETERS = 4,
+        /// The cookie is not one of the acceptor's, or is too old.
+        BAD_COOKIE = 5,
+    }
 }
 
 header! {
@@ -40,4 +39,6 @@ header! {
 
 fixed_body!(Reject, |body, cbh| {
     check_control(cbh)?;
+    let reason = u64::from(body.reason);
+    rule(reason >= 1, Reject::LAYER, "reason", reason, LIMIT)?;
 });

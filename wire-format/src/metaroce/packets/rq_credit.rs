@@ -1,15 +1,25 @@
 //! RQ_CREDIT: asks how many receives a stream has, or tells it.
 
-use super::{check_control, fixed_body};
-use crate::metaroce::field::header;
+use super::{LIMIT, check_control, fixed_body, rule};
+use crate::metaroce::field::{code_space, header};
 use crate::serial::Rqsn;
+
+code_space! {
+    /// What an RQ_CREDIT is for. There are no other code points.
+    pub struct CreditKind(u8) {
+        /// Asks for the limit.
+        ASK = 0,
+        /// Tells the limit.
+        TELL = 1,
+    }
+}
 
 header! {
     /// An RQ_CREDIT packet.
     pub struct RqCredit, "RQ_CREDIT" {
         /// The stream.
         stream: u16,
-        /// 0 asks, 1 tells.
+        /// See [`CreditKind`].
         kind: u8,
         /// Reserved.
         rsvd_a: u8 = 0,
@@ -22,4 +32,6 @@ header! {
 
 fixed_body!(RqCredit, |body, cbh| {
     check_control(cbh)?;
+    let kind = u64::from(body.kind);
+    rule(kind <= 1, RqCredit::LAYER, "kind", kind, LIMIT)?;
 });

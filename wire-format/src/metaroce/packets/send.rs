@@ -1,10 +1,8 @@
 //! SEND: a piece of a two-sided message. Its place is (connection, stream, RQSN) and the offset in that receive.
 
-use super::PacketBody;
-use crate::Error;
-use crate::metaroce::field::{Value, Visitor, Writer};
-use crate::metaroce::headers::{Cbh, Msgh};
-use crate::metaroce::parse::{check_message, payload_of};
+use super::message_body;
+use crate::metaroce::headers::{MFlags, Msgh};
+use crate::metaroce::messages::check_piece;
 
 /// A SEND packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,34 +13,6 @@ pub struct Send<'a> {
     pub payload: &'a [u8],
 }
 
-impl Send<'_> {
-    /// Bytes of headers behind the base header.
-    pub const HEADERS: usize = Msgh::LEN;
-}
-
-impl<'a> PacketBody<'a> for Send<'a> {
-    #[inline]
-    fn read_body(input: &'a [u8], cbh: &Cbh) -> Result<Self, Error> {
-        let (msgh, rest) = Msgh::read(input, Cbh::LEN)?;
-        let payload = payload_of(rest, cbh, Cbh::LEN + Self::HEADERS)?;
-        Ok(Self { msgh, payload })
-    }
-    #[inline]
-    fn check(&self, cbh: &Cbh) -> Result<(), Error> {
-        check_message(cbh, &self.msgh, self.payload)
-    }
-    fn put_body(&self, out: &mut Writer<'_>) {
-        self.msgh.put(out);
-        out.put(self.payload);
-    }
-    fn visit_body(&self, f: &mut Visitor<'_>) {
-        self.msgh.visit(f);
-        f("payload", "payload", Value::Bytes(self.payload));
-    }
-    fn payload(&self) -> Option<&'a [u8]> {
-        Some(self.payload)
-    }
-    fn body_len(&self) -> usize {
-        Self::HEADERS + self.payload.len()
-    }
-}
+message_body!(Send<'a>, [msgh: Msgh], payload, |body, cbh| {
+    check_piece(cbh, &body.msgh, body.payload, MFlags(0))
+});

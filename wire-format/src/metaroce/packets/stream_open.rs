@@ -1,15 +1,27 @@
 //! STREAM_OPEN: opens a stream in both directions.
 
 use super::{check_control, fixed_body};
-use crate::metaroce::field::{U24, header};
+use crate::metaroce::field::{U24, code_space, header};
 use crate::serial::{Msn, Rqsn};
+
+code_space! {
+    /// What has become of a stream. Unknown code points stay representable.
+    pub struct StreamStatus(u16) {
+        /// The stream is open.
+        OK = 0,
+        /// No further stream is possible.
+        NO_RESOURCE = 1,
+        /// The stream id is in use.
+        IN_USE = 2,
+    }
+}
 
 header! {
     /// A STREAM_OPEN packet.
     pub struct StreamOpen, "STREAM_OPEN" {
         /// The stream.
         stream: u16,
-        /// 0 ok, 1 no resource, 2 in use.
+        /// See [`StreamStatus`].
         status: u16,
         /// Reserved.
         rsvd_a: u8 = 0,

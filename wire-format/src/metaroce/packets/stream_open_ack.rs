@@ -9,7 +9,7 @@ header! {
     pub struct StreamOpenAck, "STREAM_OPEN_ACK" {
         /// The stream.
         stream: u16,
-        /// 0 ok, 1 no resource, 2 in use.
+        /// See [`StreamStatus`](super::StreamStatus).
         status: u16,
         /// Reserved.
         rsvd_a: u8 = 0,
