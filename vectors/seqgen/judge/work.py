@@ -1,0 +1,244 @@
+"""Work, credit, memory and completions of one side."""
+
+from .. import wire
+
+SUCCESS = "IBV_WC_SUCCESS"
+ACCESS_ERROR, INVALID_REQUEST, FLUSHED = "IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_WR_FLUSH_ERR"
+REM_ACCESS, LENGTH, RNR = 0x11, 0x13, 0x02
+CONNECTION = 3
+
+
+class Work:
+    """What one side has posted, promised, placed and completed."""
+
+    def __init__(self, connection, side):
+        self.c, self.judge, self.side, self.peer = connection, connection.judge, side, wire.other(side)
+        self.queues = {}      # stream -> [work posted by this side, in order]
+        self.done = {}        # stream -> number completed
+        self.receives = {}    # (stream, rqsn) -> receive
+        self.told, self.heard = {}, {}
+        self.blocked = {}
+        self.got = {}         # (stream, resp, msn) -> {offset}, of the peer's messages
+        self.heads = {}
+        self.recv_done = {}
+        self.bytes, self.naive = {}, {}
+        self.again = set()    # addresses that a duplicate would have written
+        self.failed = None    # (stream, msn, code) of a NAK
+        self.regions = []
+        for region in connection.memory["regions"]:
+            if region["side"] == side and region.get("connection", 0) == connection.number:
+                self.regions.append(region)
+                for store in (self.bytes, self.naive):
+                    store.update(enumerate(bytes.fromhex(region.get("holds", "")), int(region["va"], 16)))
+        for receive in connection.memory["receives"]:
+            if receive["side"] == side and receive.get("connection", 0) == connection.number:
+                self.receives[receive["stream"], receive["rqsn"]] = receive
+        for stream, given in connection.streams.items():
+            self.told[stream] = given["rq_limit"][side]
+            self.heard[stream] = given["rq_limit"][self.peer]
+
+    # --- credit -------------------------------------------------------------------------------------------------------
+
+    def limit_told(self, stream, limit):
+        if stream in self.told:
+            self.judge.check("STRM-031", wire.ahead(limit, self.told[stream], 16) >= 0)
+        if stream not in self.told or wire.ahead(limit, self.told[stream], 16) > 0:
+            self.told[stream] = limit
+
+    def limit_heard(self, stream, limit):
+        if stream not in self.heard or wire.ahead(limit, self.heard[stream], 16) > 0:
+            self.heard[stream] = limit
+        if self.blocked.get(stream) is not None and wire.ahead(self.blocked[stream], self.heard[stream], 16) < 0:
+            self.blocked[stream] = None
+            self.judge.void(lambda key: key == ("ask", self.c.number, self.side, stream))
+
+    def asked(self, stream):
+        self.judge.met(("ask", self.c.number, self.side, stream))
+
+    def data_sent(self, step):
+        msgh = step["fields"]["MSGH"]
+        if step["packet"] in wire.RECEIVES and msgh["stream"] in self.heard:
+            self.judge.check("STRM-010", wire.ahead(msgh["rqsn"], self.heard[msgh["stream"]], 16) < 0)
+
+    # --- placing ------------------------------------------------------------------------------------------------------
+
+    def place_of(self, step):
+        """Address of the first payload byte, or nothing where there is no place."""
+        fields, name = step["fields"], step["packet"]
+        msgh = fields["MSGH"]
+        if name in ("WRITE", "WRITE_IMM"):
+            return int(fields["TAGH"]["va"], 16) + msgh["offset"]
+        if name in ("SEND", "SEND_IMM", "SEND_INV"):
+            receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
+            return receive and int(receive["va"], 16) + msgh["offset"]
+        if name == "READ_RESP":
+            work = self.peer_request(msgh)
+            return work and work.get("local") and int(work["local"], 16) + msgh["offset"]
+        return None
+
+    def peer_request(self, msgh):
+        queue = self.queues.get(msgh["stream"], [])
+        return next((work for work in queue if work["msn"] == msgh["msn"]), None)
+
+    def admits(self, step):
+        """Whether the checks of meaning let a data packet in; where not, an answer is due."""
+        fields, name = step["fields"], step["packet"]
+        msgh, now = fields["MSGH"], self.judge.now
+        key = "nak", self.c.number, self.side, fields["CBH"]["path"], fields["CBH"]["epoch"], fields["CBH"]["psn"]
+        if name in wire.TAGGED and not self.inside(fields, name):
+            self.refuse(key, REM_ACCESS, msgh, now)
+            return False
+        if name in ("SEND", "SEND_IMM", "SEND_INV"):
+            receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
+            if receive is None:
+                self.refuse(key, RNR, msgh, now)
+                return False
+            if msgh["len"] > receive["length"]:
+                self.refuse(key, LENGTH, msgh, now)
+                return False
+        return True
+
+    def refuse(self, key, code, msgh, now):
+        clause = {REM_ACCESS: "STRM-034", LENGTH: "STRM-035"}.get(code)
+        if clause:
+            self.judge.due(clause, key + (code,), now)
+
+    def inside(self, fields, name):
+        need = {"WRITE": "remote_write", "WRITE_IMM": "remote_write", "READ_REQ": "remote_read"}.get(name, "remote_atomic")
+        tagh, msgh = fields["TAGH"], fields["MSGH"]
+        start, end = int(tagh["va"], 16), int(tagh["va"], 16) + msgh["len"]
+        if msgh["len"] == 0:
+            return True
+        return any(r["rkey"] == tagh["rkey"] and need in r["allow"] and int(r["va"], 16) <= start
+                   and end <= int(r["va"], 16) + r["length"] for r in self.regions)
+
+    def nak_sent(self, step, nak):
+        cbh = step["fields"]["CBH"]
+        key = "nak", self.c.number, self.side, cbh["path"], cbh["epoch"], nak["offending_psn"], nak["code"]
+        clause = {REM_ACCESS: "STRM-034", LENGTH: "STRM-035"}.get(nak["code"])
+        if clause:
+            self.judge.check(clause, nak["scope"] == CONNECTION)
+        self.judge.met(key)
+
+    def put(self, step, stores):
+        at = self.place_of(step)
+        if at is None:
+            return
+        for n, byte in enumerate(bytes.fromhex(step["fields"].get("payload", {}).get("payload", ""))):
+            for store in stores:
+                store[at + n] = byte
+
+    def placed(self, step):
+        """A first arrival is placed."""
+        self.put(step, (self.bytes, self.naive))
+        msgh = step["fields"]["MSGH"]
+        key = msgh["stream"], bool(msgh["mflags"] & wire.RESP), msgh["msn"]
+        self.got.setdefault(key, set()).add(msgh["offset"])
+        self.heads[key] = step["packet"], msgh["len"], msgh["rqsn"]
+
+    def duplicate(self, step):
+        self.put(step, (self.naive,))
+        self.judge.exercised.add("REL-006")
+
+    def memory(self, values):
+        start, seen = int(values["va"], 16), bytes.fromhex(values["hex"])
+        right = bytes(self.bytes.get(start + n, 0) for n in range(len(seen)))
+        naive = bytes(self.naive.get(start + n, 0) for n in range(len(seen)))
+        check = self.judge.check
+        if right != naive:
+            check("REL-006", seen != naive)
+            if seen == naive:
+                return
+        write = any(int(r["va"], 16) <= start < int(r["va"], 16) + r["length"] for r in self.regions)
+        check("STRM-019" if write else "STRM-020", seen == right)
+
+    # --- completions --------------------------------------------------------------------------------------------------
+
+    def event(self, kind, values):
+        stream = values.get("stream")
+        if kind == "post_recv":
+            self.receives[stream, values["rqsn"]] = values
+        elif kind.startswith("post_"):
+            queue = self.queues.setdefault(stream, [])
+            first = self.c.streams[stream]["first_msn"] if stream in self.c.streams else 0
+            rqsn = None
+            if kind in ("post_send", "post_send_imm", "post_send_inv", "post_write_imm"):
+                before = sum(1 for work in queue if work["rqsn"] is not None)
+                base = self.c.streams[stream]["first_rqsn"] if stream in self.c.streams else 0
+                rqsn = (base + before) % 0x10000
+                if stream in self.heard and wire.ahead(rqsn, self.heard[stream], 16) >= 0:
+                    self.blocked.setdefault(stream, rqsn)
+                    self.judge.due("STRM-030", ("ask", self.c.number, self.side, stream), self.judge.now)
+            queue.append(dict(values, kind=kind[5:], rqsn=rqsn, msn=(first + len(queue)) % 0x1000000, state=None))
+        elif kind == "completion":
+            self.completion(values, stream)
+        elif kind == "memory":
+            self.memory(values)
+
+    def completion(self, values, stream):
+        if values["work"] == "recv":
+            self.receive_done(values, stream)
+            return
+        check, queue = self.judge.check, self.queues[stream]
+        work = next(w for w in queue if w["wr_id"] == values["wr_id"])
+        before = queue[: queue.index(work)]
+        check("STRM-028", all(w["state"] for w in before))
+        work["state"] = values["status"]
+        messages, key = self.c.senders[self.side].messages, (stream, False, work["msn"])
+        if values["status"] == SUCCESS:
+            check("STRM-017", messages.all_sent(key))
+            if work["kind"] in ("send", "write", "send_imm", "write_imm", "send_inv"):
+                check("STRM-027", messages.complete(key))
+            else:
+                self.response_done(values, work, stream)
+        elif self.failed:
+            named = self.failed[:2] == (stream, work["msn"])
+            clause = {REM_ACCESS: ("STRM-036", ACCESS_ERROR), LENGTH: ("STRM-038", INVALID_REQUEST)}.get(self.failed[2])
+            if named and clause:
+                check(clause[0], values["status"] == clause[1])
+            else:
+                check("STRM-037", values["status"] == FLUSHED)
+        elif values["status"] == "IBV_WC_RETRY_EXC_ERR":
+            check("PATH-011", not any(w["state"] is None for w in before))
+
+    def response_done(self, values, work, stream):
+        pass
+
+    def nak_arrived(self, step):
+        nak = step["fields"]["NAK"]
+        if nak["code"] in (REM_ACCESS, LENGTH) and self.failed is None:
+            self.failed = nak["stream"], nak["msn"], nak["code"]
+
+    def whole(self, key):
+        if key not in self.heads:
+            return False
+        name, length, _ = self.heads[key]
+        pieces = max(1, -(-length // self.c.P)) if name in wire.PAYLOAD else 1
+        return len(self.got[key]) == pieces
+
+    def overtakes(self, msgh):
+        """Whether a message has come before all of those below it in its stream have."""
+        given = self.c.streams.get(msgh["stream"])
+        if given is None or msgh["mflags"] & wire.RESP:
+            return False
+        first = given["first_msn"]
+        lower = [(first + n) % 0x1000000 for n in range(wire.ahead(msgh["msn"], first, 24))]
+        return not all(self.whole((msgh["stream"], False, m)) for m in lower)
+
+    def receive_done(self, values, stream):
+        check = self.judge.check
+        rqsn = next((r for (s, r), v in self.receives.items() if s == stream and v["wr_id"] == values["wr_id"]), None)
+        if values["status"] != SUCCESS:
+            return
+        msn = next((k[2] for k, h in self.heads.items() if k[0] == stream and h[0] in wire.RECEIVES and h[2] == rqsn), None)
+        last = self.recv_done.get(stream)
+        if msn is None:
+            check("STRM-025", False)
+            return
+        first = self.c.streams[stream]["first_msn"]
+        lower = [(first + n) % 0x1000000 for n in range(wire.ahead(msn, first, 24) + 1)]
+        if last is not None:
+            check("STRM-024", wire.ahead(msn, last, 24) > 0)
+        self.recv_done[stream] = msn
+        check("STRM-025", all(self.whole((stream, False, m)) for m in lower))
+        check("STRM-026", values["byte_len"] == self.heads[stream, False, msn][1])
