@@ -14,6 +14,7 @@ class Control:
         self.requests = {}    # (side, name, transaction) -> fields of the first transmission
         self.used = {}        # side -> {transaction: name}
         self.times = {}       # request -> times of sending
+        self.ports = {}       # request -> source port of the latest one
         self.answers = {}     # (side, name, transaction) -> body
         self.got = {}         # name -> fields of the last one that arrived, with its side
         self.answered = set()
@@ -30,14 +31,14 @@ class Control:
         transaction = fields["CBH"]["psn"]
         self.judge.met(("answer", self.c.number, side, name, transaction))
         if name in ANSWER or name == "PATH_PROBE" or (name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0):
-            self.request(side, name, transaction, fields)
+            self.request(side, name, transaction, fields, step["source_port"])
         else:
             self.answer(side, name, transaction, fields)
         rule = getattr(self, name.lower() + "_sent", None)
         if rule:
             rule(side, fields)
 
-    def request(self, side, name, transaction, fields):
+    def request(self, side, name, transaction, fields, port):
         check, now = self.judge.check, self.judge.now
         key = side, name, transaction
         open_ones = [k for k in self.requests if k[:2] == key[:2] and k not in self.answered]
@@ -48,14 +49,16 @@ class Control:
                 pause = max(FIRST_PAUSE, 2 * (times[-1] - times[-2]) if len(times) > 1 else 0)
                 check("CONN-023", now - times[-1] >= pause)
                 check("CONN-024", len(times) <= 7)
+                check("CONN-044", port != self.ports[key])
             self.times[key].append(now)
+            self.ports[key] = port
             return
         same = [k for k in open_ones if self.body(self.requests[k]) == self.body(fields)]
         if same and name not in ("PATH_PROBE", "RQ_CREDIT"):
             check("CONN-022", False)
         check("CONN-014", transaction not in self.used.get(side, {}))
         self.used.setdefault(side, {})[transaction] = name
-        self.requests[key], self.times[key] = fields, [now]
+        self.requests[key], self.times[key], self.ports[key] = fields, [now], port
 
     def answer(self, side, name, transaction, fields):
         key = side, name, transaction
@@ -131,6 +134,7 @@ class Control:
         check("CONN-007", all(said[k] <= offer[k] for k in ("paths", "streams", "msg_window", "payload_size")))
         check("CONN-008", said["ver_min"] == said["ver_max"] and offer["ver_min"] <= said["ver_min"] <= offer["ver_max"])
         check("CONN-004", said["scid"] != 0)
+        check("CONN-033", not said["features"] & ~offer["features"] and said["extra_planes"] <= offer["extra_planes"])
 
     def reject_sent(self, side, fields):
         check = self.judge.check
@@ -149,6 +153,9 @@ class Control:
         check("CONN-012", (fields["params"], fields["planes"]) == (asked["params"], asked["planes"]))
         check("CONN-013", (fields["accepted"], fields["accepted_planes"], fields["CONFIRM"]["cookie"])
               == (accept["params"], accept["planes"], accept["ACCEPT"]["cookie"]))
+        said, offer = accept["params"], asked["params"]
+        check("CONN-039", said["ver_min"] == 1 and not said["features"] & ~offer["features"]
+              and all(said[k] <= offer[k] for k in ("paths", "streams", "msg_window", "payload_size", "extra_planes")))
 
     def confirm_ack_sent(self, side, fields):
         check, asked = self.judge.check, self.last("acceptor", "CONFIRM")
@@ -160,6 +167,7 @@ class Control:
 
     def stream_open_sent(self, side, fields):
         self.judge.check("STRM-001", fields["STREAM_OPEN"]["stream"] % 2 == wire.SIDES.index(side))
+        self.judge.check("STRM-042", fields["STREAM_OPEN"]["status"] == 0)
         self.may_begin(side)
 
     def stream_open_ack_sent(self, side, fields):
@@ -168,6 +176,7 @@ class Control:
         same = ("stream", "first_msn", "first_rqsn")
         self.judge.check("STRM-002", asked is not None and all(asked["STREAM_OPEN"][k] == body[k] for k in same))
         if asked:
+            self.judge.check("STRM-043", body["dst_qpn"] == asked["STREAM_OPEN"]["src_qpn"])
             self.c.work[side].limit_heard(body["stream"], asked["STREAM_OPEN"]["rq_limit"])
             self.opened(side, body)
 

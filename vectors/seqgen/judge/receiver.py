@@ -20,6 +20,7 @@ class Incoming:
         self.sent_cum = self.sent_counts = None
         self.sent_beyond = set()
         self.refused = set()
+        self.port = None
 
     def has(self, psn):
         return wire.ahead(psn, self.cum) <= 0 or psn in self.beyond
@@ -137,6 +138,9 @@ class Receiver:
         self.counts(path, ack, trigger)
         self.c.work[self.side].limit_told(ack["stream"], ack["rq_limit"])
         self.c.control.hint_told(self.side, step, ack)
+        if path.duplicate and path.port:
+            check("PATH-017", step["source_port"] != path.port)
+        path.port = step["source_port"]
         path.duplicate = path.outside = False
         path.packets = path.bytes = 0
 

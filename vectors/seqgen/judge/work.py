@@ -20,7 +20,7 @@ class Work:
         self.blocked = {}
         self.got = {}         # (stream, resp, msn) -> {offset}, of the peer's messages
         self.heads = {}
-        self.recv_done = {}
+        self.recv_done, self.flushed = {}, {}
         self.bytes, self.naive = {}, {}
         self.again = set()    # addresses that a duplicate would have written
         self.failed = None    # (stream, msn, code) of a NAK
@@ -108,6 +108,7 @@ class Work:
         tagh, msgh = fields["TAGH"], fields["MSGH"]
         start, end = int(tagh["va"], 16), int(tagh["va"], 16) + msgh["len"]
         if msgh["len"] == 0:
+            self.judge.exercised.add("MEM-005")
             return True
         return any(r["rkey"] == tagh["rkey"] and need in r["allow"] and int(r["va"], 16) <= start
                    and end <= int(r["va"], 16) + r["length"] for r in self.regions)
@@ -148,6 +149,11 @@ class Work:
         if right != naive:
             check("REL-006", seen != naive)
             if seen == naive:
+                return
+        beyond = [n for n in range(len(seen)) if start + n not in self.bytes]
+        if beyond:
+            check("STRM-021", not any(seen[n] for n in beyond))
+            if any(seen[n] for n in beyond):
                 return
         write = any(int(r["va"], 16) <= start < int(r["va"], 16) + r["length"] for r in self.regions)
         check("STRM-019" if write else "STRM-020", seen == right)
@@ -229,6 +235,10 @@ class Work:
         check = self.judge.check
         rqsn = next((r for (s, r), v in self.receives.items() if s == stream and v["wr_id"] == values["wr_id"]), None)
         if values["status"] != SUCCESS:
+            if values["status"] == FLUSHED:
+                earlier = self.flushed.get(stream)
+                check("VERB-004", earlier is None or wire.ahead(rqsn, earlier, 16) > 0)
+                self.flushed[stream] = rqsn
             return
         msn = next((k[2] for k, h in self.heads.items() if k[0] == stream and h[0] in wire.RECEIVES and h[2] == rqsn), None)
         last = self.recv_done.get(stream)
