@@ -131,8 +131,8 @@ class Scene:
     def __getitem__(self, tag):
         return self.tags[tag]
 
-    def event(self, at, side, name, tag=None, connection=0, **values):
-        return self.add(Step(at, side, connection, what={name: values}), tag)
+    def event(self, at, side, kind, tag=None, connection=0, **values):
+        return self.add(Step(at, side, connection, what={kind: values}), tag)
 
     def post(self, at, side, op, wr, data, stream=0, connection=0, tag=None, **extra):
         """The application posts work; returns its message. A Read's `data` are the bytes that it asks for."""

@@ -38,6 +38,12 @@ class Connection:
                 self.senders[side].probe_sent(step)
             elif name == "PATH_PROBE_ACK":
                 self.receivers[side].probe_ack_sent(step)
+            elif name == "PATH_CHANGE":
+                self.senders[side].routes.change_sent(step, fields)
+            elif name == "PATH_RETIRE":
+                self.senders[side].routes.retire_sent(step, fields)
+            elif name == "PATH_RETIRED":
+                self.receivers[side].epochs.retired_sent(step, fields)
             self.control.sent(step, side, name)
 
     def arrival(self, step, marked):
@@ -54,11 +60,19 @@ class Connection:
                 self.receivers[side].probe_arrived(step)
             elif name == "PATH_PROBE_ACK":
                 self.senders[side].probe_ack_arrived(step)
+            elif name == "PATH_RETIRE":
+                self.receivers[side].epochs.retire_arrived(step, step["fields"])
+            elif name == "PATH_RETIRED":
+                self.senders[side].routes.retired_arrived(step, step["fields"])
             self.control.arrived(step, side, name)
 
     def event(self, step):
         (kind, values), = step["what"].items()
         side = step["side"]
+        if kind == "end":
+            for sender in self.senders.values():
+                sender.event(kind, values)
+            return
         self.senders[side].event(kind, values)
         self.receivers[side].event(kind, values)
         self.work[side].event(kind, values)
@@ -72,8 +86,8 @@ class Connection:
             check("ECN-002", step["ecn"] == "not_ect")
         if name not in wire.ACKS:
             check("PKT-005", not cbh["flags"] & wire.RTXE)
-        if name in wire.CONTROL and name not in wire.PATH_CONTROL:
-            check("PKT-010", cbh["path"] == 0 and cbh["epoch"] == 0)
+        if name in wire.CONTROL:
+            check("PKT-010", name in wire.PATH_CONTROL or (cbh["path"] == 0 and cbh["epoch"] == 0))
         if name == "OPEN":
             check("CONN-001", cbh["dcid"] == 0)
         elif name != "NAK":

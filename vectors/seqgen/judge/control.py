@@ -2,7 +2,7 @@
 
 from .. import wire
 
-ANSWER = {"OPEN": "ACCEPT", "CONFIRM": "CONFIRM_ACK", "CLOSE": "CLOSE_ACK", "STREAM_OPEN": "STREAM_OPEN_ACK"}
+ANSWER = {"PATH_RETIRE": "PATH_RETIRED", "OPEN": "ACCEPT", "CONFIRM": "CONFIRM_ACK", "CLOSE": "CLOSE_ACK", "STREAM_OPEN": "STREAM_OPEN_ACK"}
 FIRST_PAUSE = 50_000_000
 
 
@@ -30,7 +30,7 @@ class Control:
         fields = step["fields"]
         transaction = fields["CBH"]["psn"]
         self.judge.met(("answer", self.c.number, side, name, transaction))
-        if name in ANSWER or name == "PATH_PROBE" or (name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0):
+        if name in ANSWER or name in ("PATH_PROBE", "PATH_CHANGE", "PATH_RETIRE") or (name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0):
             self.request(side, name, transaction, fields, step["source_port"])
         else:
             self.answer(side, name, transaction, fields)

@@ -31,8 +31,8 @@ class Messages:
         key, here = self.key(fields), (cbh["path"], cbh["epoch"], cbh["psn"])
         if not again:
             known = self.pieces.get(key, {}).get(msgh["offset"])
-            if known is not None and self.same_place_needed(known):
-                check("REL-026", known == here)
+            if known is not None:
+                self.s.routes.piece_again(known, fields)
         self.pieces.setdefault(key, {})[msgh["offset"]] = here
         if again:
             return
@@ -47,10 +47,6 @@ class Messages:
             check("PKT-013", fields["TAGH"]["imm"] == 0)
         if name in ("WRITE", "SEND"):
             check("PKT-014", not msgh["mflags"] & (wire.IMM | wire.INV | wire.RESP))
-
-    def same_place_needed(self, known):
-        """A piece keeps path and PSN unless its path has been retired."""
-        return not self.s.outgoing[known[:2]].frozen
 
     def numbers(self, key, name, msgh):
         stream, resp, msn = key

@@ -1,6 +1,7 @@
 """The receiving side of one direction: what has arrived, what its acknowledgments must say, and when they are due."""
 
 from .. import wire
+from .routes import Epochs
 
 EACH_PACKETS = 8
 EACH_BYTES = 16384
@@ -20,7 +21,8 @@ class Incoming:
         self.sent_cum = self.sent_counts = None
         self.sent_beyond = set()
         self.refused = set()
-        self.port = None
+        self.epoch = 0
+        self.port = self.from_port = None
 
     def has(self, psn):
         return wire.ahead(psn, self.cum) <= 0 or psn in self.beyond
@@ -45,11 +47,16 @@ class Receiver:
         self.c, self.judge, self.side, self.peer = connection, connection.judge, side, wire.other(side)
         self.own = connection.given[side]
         self.incoming, self.wrapped = {}, set()
+        self.epochs = Epochs(self)
+        self.ports = {}
 
     def path(self, cbh):
         key = cbh["path"], cbh["epoch"]
         if key not in self.incoming and cbh["epoch"] == 0 and cbh["path"] < self.c.paths:
             self.incoming[key] = Incoming(self.c.given[self.peer]["isn"])
+        elif key not in self.incoming and (start := self.epochs.next_epoch(cbh)) is not None:
+            self.incoming[key] = Incoming(start)
+            self.incoming[key].epoch = cbh["epoch"]
         return self.incoming.get(key)
 
     def event(self, kind, values):
@@ -62,10 +69,18 @@ class Receiver:
         path, key = self.path(cbh), ("ack", self.c.number, self.side, cbh["path"], cbh["epoch"])
         if path is None:
             return
+        if key[3:] in self.epochs.retired:
+            self.c.work[self.side].duplicate(step, "PATH-028")
+            return
         psn, msgh = cbh["psn"], step["fields"]["MSGH"]
         if wire.ahead(psn, path.cum) > 256:
             path.outside = True
             return
+        if path.from_port not in (None, step["source_port"]):
+            due("PATH-007", key, now + self.own["ack_delay_us"] * 1000)
+            if "CHANGE" in self.c.features:
+                due("PATH-016", key, now + self.own["ack_delay_us"] * 1000)
+        path.from_port = step["source_port"]
         first = not path.has(psn)
         if first and not self.c.work[self.side].admits(step):
             path.refused.add(psn)
@@ -111,6 +126,10 @@ class Receiver:
         fields, check = step["fields"], self.judge.check
         cbh, ack = fields["CBH"], fields["ACK"]
         path = self.path(cbh)
+        if (cbh["path"], cbh["epoch"]) in self.epochs.retired:
+            check("PATH-029", False)
+            check("PATH-008", False)
+            return
         if path is None or path.trigger is None:
             check("REL-007", False)
             return
@@ -189,6 +208,8 @@ class Receiver:
             check("ECN-006", sum(said) >= path.ce + path.ect)
             if sum(said) < path.ce + path.ect:
                 return
+        if path.epoch:
+            check("PATH-034", said == (path.ce, path.ect))
         check("ECN-003", said[0] == path.ce)
         check("ECN-004", said[1] == path.ect)
 
@@ -202,6 +223,8 @@ class Receiver:
             == (cbh["path"], cbh["epoch"], body["timestamp_echo"], body["highest_psn"])
         )
         self.judge.check("REL-037", echoes)
+        if cbh["epoch"] and path is not None:
+            self.judge.check("PATH-037", path.trigger is not None or body["cum_psn"] == path.cum)
         self.judge.met(("probe", self.c.number, self.side, cbh["psn"]))
         if path is not None:
             self.reports(path, body["cum_psn"], body["sack"], "REL-038", "REL-038", "REL-039", (cbh["path"], cbh["epoch"]))

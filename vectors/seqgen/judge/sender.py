@@ -2,6 +2,7 @@
 
 from .. import wire
 from .messages import Messages
+from .routes import Routes
 
 LEAST_RTO = 10_000_000
 MOST_RTO = 2_000_000_000
@@ -24,12 +25,17 @@ class Outgoing:
         self.answered = 0     # transmissions up to this one that are not reported are lost: a probe was answered
         self.probes = {}      # transaction -> order at the time of the probe
         self.last_heard = self.last_moved = None
-        self.ever_heard = False
+        self.ever_heard = self.cum_heard = False
+        self.changing_to = self.moved_at = None
         self.probed = False
         self.srtt = self.rttvar = None
         self.port = self.new_port = None
         self.timeout_at = self.timeout_wait = None
-        self.frozen = False
+        self.frozen = self.checked_next = False
+        self.in_a_row = 0
+        self.changed_at = None
+        self.changed_order = 0
+        self.gap_since = {}
 
     def arrived(self, psn):
         return wire.ahead(psn, self.cum) <= 0 or psn in self.reported
@@ -45,17 +51,25 @@ class Sender:
         self.c, self.judge, self.side, self.peer = connection, connection.judge, side, wire.other(side)
         self.own, self.other = connection.given[side], connection.given[wire.other(side)]
         self.outgoing = {}
-        self.messages = Messages(self)
+        self.messages, self.routes = Messages(self), Routes(self)
         self.total = 0
 
     def path(self, cbh):
         key = cbh["path"], cbh["epoch"]
         if key not in self.outgoing and cbh["epoch"] == 0 and cbh["path"] < self.c.paths:
             self.outgoing[key] = Outgoing(self.own["isn"])
+        elif key not in self.outgoing and (start := self.routes.next_epoch(cbh)) is not None:
+            self.outgoing[key] = Outgoing(start)
         return self.outgoing.get(key)
 
     def event(self, kind, values):
         self.messages.event(kind, values)
+        if kind == "port_change":
+            path = self.outgoing.get((values["path"], 0))
+            if path:
+                path.changing_to = values["source_port"]
+        elif kind == "end":
+            self.routes.at_end()
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
@@ -75,16 +89,24 @@ class Sender:
             self.new(step, path, psn)
         path.sent.setdefault(psn, []).append((path.order, cbh["timestamp"], step))
         path.last_moved = self.judge.now
+        path.probed = False
         self.messages.data_sent(step, again)
         self.plan_timers(cbh, path)
 
     def exists(self, step, cbh, path):
-        return self.judge.check("PATH-001", path is not None)
+        if path is not None and path.frozen:
+            return self.judge.check("PATH-024", False)
+        if not self.judge.check("PATH-001", path is not None):
+            self.routes.wrong_epoch(step, cbh)
+            return False
+        return True
 
     def new(self, step, path, psn):
         check, cbh = self.judge.check, step["fields"]["CBH"]
+        if cbh["epoch"]:
+            check("PATH-036", path.ever_heard)
         if not path.sent:
-            check("REL-001", psn == path.isn)
+            check("PATH-033" if cbh["epoch"] else "REL-001", psn == path.isn)
         elif path.next == 0:
             check("CONV-004", psn == 0)
         else:
@@ -94,12 +116,13 @@ class Sender:
         if distance > 16:
             check("REL-003", distance <= 256)
         check("REL-029", not cbh["flags"] & wire.RTX)
-        if not path.ever_heard:
+        if not path.cum_heard:
             check("PATH-010", len(path.sent) < 16)
         used = {p.new_port for k, p in self.outgoing.items() if p is not path and p.new_port and k[0] != cbh["path"]}
         if used:
             check("PATH-002", step["source_port"] not in used)
-        path.port = path.new_port = step["source_port"]
+        self.routes.new_data(step, path, cbh)
+        path.new_port = step["source_port"]
         self.total += 1
         if self.c.paths > 1 and self.total == 16 * self.c.paths:
             check("PATH-005", len({k[0] for k, p in self.outgoing.items() if p.sent}) == self.c.paths)
@@ -111,6 +134,8 @@ class Sender:
         check("REL-026", True)
         check("REL-027", self.covered(step) == self.covered(history[0][2]))
         check("REL-028", bool(cbh["flags"] & wire.RTX))
+        if step["source_port"] == path.changing_to:
+            path.new_port, path.moved_at = path.changing_to, now
         check("PATH-003", step["source_port"] == path.new_port)
         self.judge.met(key)
         if not check("REL-030", not path.arrived(psn)):
@@ -118,23 +143,36 @@ class Sender:
         latest = history[-1][0]
         idle = now - max(path.last_moved, path.last_heard or 0)
         first = len(history) == 1
-        if self.lost(path, latest) or latest < path.echoed:
+        grace = self.routes.grace_end(path, psn)
+        if self.lost(path, latest) and grace is not None and not check("PATH-013", now >= grace):
+            check("REL-032" if first else "REL-033", False)
+        elif self.lost(path, latest) or latest < path.echoed:
             check("REL-032" if first else "REL-033", True)
         elif idle >= LEAST_RTO:
             check("REL-032" if first else "REL-033", True)
             check("REL-041", True)
             check("REL-035", path.probed)
-            self.timed_out(path, idle)
+            self.timed_out(cbh, path, idle)
         elif idle > REACTION:
             check("REL-041", False)
         else:
             check("REL-032" if first else "REL-033", False)
 
-    def timed_out(self, path, idle):
+    def timed_out(self, cbh, path, idle):
         now = self.judge.now
+        self.judge.met(("timer", self.c.number, self.side, cbh["path"], cbh["epoch"]))
         if path.timeout_at is not None and (path.last_heard or 0) < path.timeout_at:
             self.judge.check("REL-043", idle >= min(2 * path.timeout_wait, MOST_RTO))
+            path.in_a_row += 1
+            if path.in_a_row == 2 and self.others_live(cbh, path.timeout_at):
+                self.judge.check("PATH-019", (path.changed_at or path.moved_at) is not None)
+        else:
+            path.in_a_row = 1
         path.timeout_at, path.timeout_wait = now, idle
+
+    def others_live(self, cbh, since):
+        """Whether another path has been acknowledged since a time."""
+        return any((p.last_heard or 0) >= since for k, p in self.outgoing.items() if k[0] != cbh["path"])
 
     def lost(self, path, order):
         """Whether something sent after this transmission is known to have arrived, or a probe's answer lacks it."""
@@ -172,7 +210,8 @@ class Sender:
             path.cum = cum
         path.reported |= said
         path.last_heard = self.judge.now
-        path.ever_heard = True
+        path.ever_heard = path.cum_heard = True
+        path.in_a_row = 0
         path.probed = False
         return fresh
 
@@ -213,13 +252,14 @@ class Sender:
             if path.frozen or not self.lost(path, path.sent[psn][-1][0]):
                 continue
             key, now = self.key(cbh, psn), self.judge.now
+            path.gap_since.setdefault(psn, now)
             if any(due[1] == key for due in self.judge.dues):
                 continue
             self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(path, psn, now))
         self.judge.void(lambda k: k[:5] == self.key(cbh, 0)[:5] and path.arrived(k[5]))
 
     def repair_by(self, path, psn, now):
-        return now
+        return max(now, self.routes.grace_end(path, psn) or now)
 
     # --- probes and timeouts ------------------------------------------------------------------------------------------
 
@@ -253,7 +293,8 @@ class Sender:
         path = self.path(cbh)
         if path is None:
             return
-        check("REL-036", step["fields"]["PATH_PROBE"]["highest_psn"] == (path.next - 1) % 2**32)
+        if path.sent:
+            check("REL-036", step["fields"]["PATH_PROBE"]["highest_psn"] == (path.next - 1) % 2**32)
         if path.new_port:
             check("PATH-004", step["source_port"] == path.new_port)
         path.probes[cbh["psn"]] = path.order

@@ -22,7 +22,7 @@ class Work:
         self.heads = {}
         self.recv_done, self.flushed = {}, {}
         self.bytes, self.naive = {}, {}
-        self.again = set()    # addresses that a duplicate would have written
+        self.blame = "REL-006"
         self.failed = None    # (stream, msn, code) of a NAK
         self.regions = []
         for region in connection.memory["regions"]:
@@ -137,9 +137,11 @@ class Work:
         self.got.setdefault(key, set()).add(msgh["offset"])
         self.heads[key] = step["packet"], msgh["len"], msgh["rqsn"]
 
-    def duplicate(self, step):
+    def duplicate(self, step, clause="REL-006"):
+        """A packet that must not be placed: looks at memory tell whether it was."""
         self.put(step, (self.naive,))
-        self.judge.exercised.add("REL-006")
+        self.blame = clause
+        self.judge.exercised.add(clause)
 
     def memory(self, values):
         start, seen = int(values["va"], 16), bytes.fromhex(values["hex"])
@@ -147,7 +149,7 @@ class Work:
         naive = bytes(self.naive.get(start + n, 0) for n in range(len(seen)))
         check = self.judge.check
         if right != naive:
-            check("REL-006", seen != naive)
+            check(self.blame, seen != naive)
             if seen == naive:
                 return
         beyond = [n for n in range(len(seen)) if start + n not in self.bytes]
@@ -191,6 +193,8 @@ class Work:
         check("STRM-028", all(w["state"] for w in before))
         work["state"] = values["status"]
         messages, key = self.c.senders[self.side].messages, (stream, False, work["msn"])
+        if self.c.senders[self.side].routes.retiring:
+            check("PATH-041", values["status"] == SUCCESS)
         if values["status"] == SUCCESS:
             check("STRM-017", messages.all_sent(key))
             if work["kind"] in ("send", "write", "send_imm", "write_imm", "send_inv"):

@@ -241,7 +241,7 @@ def lost_acknowledgments():
 
 def repeated(c):
     again = c.rtx(c["k0"].at + 80 * US + 500, c["k0"], tag="again")
-    c.ack(again.arrives, "acceptor")
+    c.ack(again.arrives, "acceptor", port=51077)
 
 
 def backwards(c):

@@ -138,7 +138,7 @@ def late_repair(c):
 
 def and_what_followed(c):
     extra = c.rtx(c["again"].at + 100, c["k6"], AR, tag="extra")
-    c.ack(extra.arrives, "acceptor", 0, tag="dup")
+    c.ack(extra.arrives, "acceptor", 0, tag="dup", port=51077)
     c.move("done", c["full"].arrives)
 
 
@@ -206,7 +206,7 @@ def waits(c):
 
 def same_evidence(c):
     extra = c.rtx(c["same"].arrives, c["k2"], AR, tag="extra")
-    c.ack(extra.arrives, "acceptor")
+    c.ack(extra.arrives, "acceptor", port=51077)
 
 
 def by_number(c):
