@@ -132,5 +132,6 @@ def limit(scene, steps, step, stream):
         1 for s in steps
         if s.at <= step.at and s.side == step.side and s.connection == step.connection
         and s.__dict__.get("what", {}).get("post_recv", {}).get("stream") == stream
+        and wire.ahead(s.what["post_recv"]["rqsn"], first, 16) >= 0
     )
     return (first + posted) % 0x10000

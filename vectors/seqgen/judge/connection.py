@@ -44,6 +44,10 @@ class Connection:
                 self.senders[side].routes.retire_sent(step, fields)
             elif name == "PATH_RETIRED":
                 self.receivers[side].epochs.retired_sent(step, fields)
+            elif name == "STREAM_RESET":
+                self.work[side].refusals.reset_out(fields)
+            elif name == "STREAM_RESET_ACK":
+                self.work[side].refusals.reset_ack_out(fields)
             self.control.sent(step, side, name)
 
     def arrival(self, step, marked):
@@ -54,7 +58,7 @@ class Connection:
         elif name in wire.ACKS:
             self.senders[side].ack_arrived(step)
         elif name == "NAK":
-            self.work[side].nak_arrived(step)
+            self.work[side].refusals.nak_arrived(step)
         else:
             if name == "PATH_PROBE":
                 self.receivers[side].probe_arrived(step)
@@ -64,6 +68,8 @@ class Connection:
                 self.receivers[side].epochs.retire_arrived(step, step["fields"])
             elif name == "PATH_RETIRED":
                 self.senders[side].routes.retired_arrived(step, step["fields"])
+            elif name == "STREAM_RESET":
+                self.work[side].refusals.reset_arrived(step["fields"])
             self.control.arrived(step, side, name)
 
     def event(self, step):

@@ -17,10 +17,10 @@ class Control:
         self.ports = {}       # request -> source port of the latest one
         self.answers = {}     # (side, name, transaction) -> body
         self.got = {}         # name -> fields of the last one that arrived, with its side
-        self.answered = set()
+        self.answered, self.unasked = set(), set()
         self.confirmed = {side: connection.given["established"] for side in wire.SIDES}
         self.closing = {side: None for side in wire.SIDES}
-        self.close_refused = set()
+        self.no_credit = {}   # side -> when the latest answer without credit came
 
     @staticmethod
     def body(fields):
@@ -30,7 +30,7 @@ class Control:
         fields = step["fields"]
         transaction = fields["CBH"]["psn"]
         self.judge.met(("answer", self.c.number, side, name, transaction))
-        if name in ANSWER or name in ("PATH_PROBE", "PATH_CHANGE", "PATH_RETIRE") or (name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0):
+        if name in ANSWER or name in ("PATH_PROBE", "PATH_CHANGE", "PATH_RETIRE", "STREAM_RESET") or (name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0):
             self.request(side, name, transaction, fields, step["source_port"])
         else:
             self.answer(side, name, transaction, fields)
@@ -90,6 +90,8 @@ class Control:
         elif name == "RQ_CREDIT" and fields["RQ_CREDIT"]["kind"] == 0:
             due("STRM-029", ("answer", self.c.number, side, "RQ_CREDIT", transaction), now)
         elif name == "RQ_CREDIT":
+            if fields["RQ_CREDIT"]["rq_limit"] == self.c.work[side].heard.get(fields["RQ_CREDIT"]["stream"]):
+                self.no_credit[side] = now
             self.c.work[side].limit_heard(fields["RQ_CREDIT"]["stream"], fields["RQ_CREDIT"]["rq_limit"])
         elif name == "CONFIRM_ACK":
             self.confirmed[side] = True
@@ -212,9 +214,13 @@ class Control:
         body, check = fields["RQ_CREDIT"], self.judge.check
         if body["kind"] == 0:
             self.c.work[side].asked(body["stream"])
+            if side in self.no_credit:
+                check("RCV-006", self.judge.now - self.no_credit[side] >= 50_000_000)
             return
         self.c.work[side].limit_told(body["stream"], body["rq_limit"])
         asked = [t for (s, n, t), f in self.got.items() if (s, n) == (side, "RQ_CREDIT") and f["RQ_CREDIT"]["kind"] == 0]
+        if fields["CBH"]["psn"] not in asked:
+            check("RCV-017", fields["CBH"]["psn"] not in self.unasked or not self.unasked.add(fields["CBH"]["psn"]))
         if fields["CBH"]["psn"] in asked:
             check("STRM-029", self.got[side, "RQ_CREDIT", fields["CBH"]["psn"]]["RQ_CREDIT"]["stream"] == body["stream"])
 

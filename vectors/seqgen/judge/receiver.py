@@ -84,6 +84,7 @@ class Receiver:
         first = not path.has(psn)
         if first and not self.c.work[self.side].admits(step):
             path.refused.add(psn)
+            self.c.work[self.side].not_placed(step)
             return
         path.trigger, path.trigger_at = step, now
         if not first:
@@ -96,6 +97,13 @@ class Receiver:
         if self.c.work[self.side].overtakes(msgh):
             due("STRM-023", key, now + self.own["ack_delay_us"] * 1000)
         path.refused.discard(psn)
+        if msgh["stream"] in self.c.work[self.side].refusals.reset_got:
+            self.judge.due("ERR-012", key, now + self.own["ack_delay_us"] * 1000)
+        if step["packet"] == "FILL":
+            due("ERR-015", key, now + self.own["ack_delay_us"] * 1000)
+        if self.c.work[self.side].other_streams_wait(msgh["stream"]):
+            due("STRM-044", key, now + self.own["ack_delay_us"] * 1000)
+        self.c.work[self.side].refusals.settled((cbh["path"], cbh["epoch"], psn))
         opens, wrapped = path.take(psn)
         if wrapped:
             self.wrapped.add((cbh["path"], cbh["epoch"]))
@@ -168,16 +176,14 @@ class Receiver:
         check = self.judge.check
         claimed = wire.ahead(cum, path.cum)
         said = {(cum + 1 + bit) % 2**32 for bit in wire.bits(sack or "0")}
-        refused = any(wire.ahead(psn, cum) <= 0 or psn in said for psn in path.refused)
-        if refused:
-            check("STRM-033", False)
-        elif path.refused:
-            check("STRM-033", True)
+        codes = self.c.work[self.side].refusals.codes(*key)
+        for psn in path.refused:
+            clause = "RCV-011" if codes.get(psn) == 2 else "STRM-033"
+            check(clause, not (wire.ahead(psn, cum) <= 0 or psn in said))
         truthful = all(path.has((path.cum + 1 + n) % 2**32) for n in range(max(0, claimed)))
-        if not refused:
-            check(too_far, truthful)
-            if said or too_much == too_far:
-                check(too_much, all(path.has(psn) for psn in said) and truthful)
+        check(too_far, truthful)
+        if said or too_much == too_far:
+            check(too_much, all(path.has(psn) for psn in said) and truthful)
         if key in self.wrapped:
             check("CONV-005", claimed >= 0 or cum != 0xFFFFFFFF)
         missing = {psn for psn in path.beyond if wire.ahead(psn, cum) > 0 and psn not in said}
@@ -233,4 +239,4 @@ class Receiver:
         fields = step["fields"]
         nak = fields["NAK"]
         self.judge.check("PKT-016", fields["CBH"]["psn"] == 0)
-        self.c.work[self.side].nak_sent(step, nak)
+        self.c.work[self.side].refusals.nak_sent(step, nak)

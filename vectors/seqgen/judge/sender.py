@@ -90,6 +90,7 @@ class Sender:
         path.sent.setdefault(psn, []).append((path.order, cbh["timestamp"], step))
         path.last_moved = self.judge.now
         path.probed = False
+        self.c.work[self.side].refusals.data_sent(step, again)
         self.messages.data_sent(step, again)
         self.plan_timers(cbh, path)
 
@@ -132,7 +133,8 @@ class Sender:
         cbh, history = step["fields"]["CBH"], path.sent[psn]
         key = self.key(cbh, psn)
         check("REL-026", True)
-        check("REL-027", self.covered(step) == self.covered(history[0][2]))
+        if step["packet"] != "FILL":
+            check("REL-027", self.covered(step) == self.covered(history[0][2]))
         check("REL-028", bool(cbh["flags"] & wire.RTX))
         if step["source_port"] == path.changing_to:
             path.new_port, path.moved_at = path.changing_to, now
@@ -144,6 +146,10 @@ class Sender:
         idle = now - max(path.last_moved, path.last_heard or 0)
         first = len(history) == 1
         grace = self.routes.grace_end(path, psn)
+        wait = self.c.work[self.side].refusals.may_go_again(cbh, psn)
+        if wait and not check("RCV-012", now >= wait):
+            check("REL-032" if first else "REL-033", False)
+            return
         if self.lost(path, latest) and grace is not None and not check("PATH-013", now >= grace):
             check("REL-032" if first else "REL-033", False)
         elif self.lost(path, latest) or latest < path.echoed:
@@ -255,11 +261,11 @@ class Sender:
             path.gap_since.setdefault(psn, now)
             if any(due[1] == key for due in self.judge.dues):
                 continue
-            self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(path, psn, now))
+            self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(cbh, path, psn, now))
         self.judge.void(lambda k: k[:5] == self.key(cbh, 0)[:5] and path.arrived(k[5]))
 
-    def repair_by(self, path, psn, now):
-        return max(now, self.routes.grace_end(path, psn) or now)
+    def repair_by(self, cbh, path, psn, now):
+        return max(now, self.routes.grace_end(path, psn) or now, self.c.work[self.side].refusals.may_go_again(cbh, psn) or now)
 
     # --- probes and timeouts ------------------------------------------------------------------------------------------
 

@@ -1,11 +1,10 @@
 """Work, credit, memory and completions of one side."""
 
 from .. import wire
+from .refusals import LENGTH, REM_ACCESS, RNR, Refusals
 
 SUCCESS = "IBV_WC_SUCCESS"
-ACCESS_ERROR, INVALID_REQUEST, FLUSHED = "IBV_WC_REM_ACCESS_ERR", "IBV_WC_REM_INV_REQ_ERR", "IBV_WC_WR_FLUSH_ERR"
-REM_ACCESS, LENGTH, RNR = 0x11, 0x13, 0x02
-CONNECTION = 3
+FLUSHED = "IBV_WC_WR_FLUSH_ERR"
 
 
 class Work:
@@ -16,14 +15,14 @@ class Work:
         self.queues = {}      # stream -> [work posted by this side, in order]
         self.done = {}        # stream -> number completed
         self.receives = {}    # (stream, rqsn) -> receive
-        self.told, self.heard = {}, {}
+        self.told, self.heard, self.posted = {}, {}, {}
         self.blocked = {}
         self.got = {}         # (stream, resp, msn) -> {offset}, of the peer's messages
         self.heads = {}
         self.recv_done, self.flushed = {}, {}
         self.bytes, self.naive = {}, {}
-        self.blame = "REL-006"
-        self.failed = None    # (stream, msn, code) of a NAK
+        self.blame, self.refused_bytes = "REL-006", {}
+        self.refusals = Refusals(self)
         self.regions = []
         for region in connection.memory["regions"]:
             if region["side"] == side and region.get("connection", 0) == connection.number:
@@ -35,6 +34,7 @@ class Work:
                 self.receives[receive["stream"], receive["rqsn"]] = receive
         for stream, given in connection.streams.items():
             self.told[stream] = given["rq_limit"][side]
+            self.posted[stream] = given["rq_limit"][side]
             self.heard[stream] = given["rq_limit"][self.peer]
 
     # --- credit -------------------------------------------------------------------------------------------------------
@@ -42,6 +42,12 @@ class Work:
     def limit_told(self, stream, limit):
         if stream in self.told:
             self.judge.check("STRM-031", wire.ahead(limit, self.told[stream], 16) >= 0)
+        if stream in self.posted:
+            self.judge.check("RCV-004", wire.ahead(limit, self.posted[stream], 16) <= 0)
+            used = [r for s, r in self.receives if s == stream]
+            if used:
+                self.judge.check("RCV-003", True)
+        self.judge.met(("told", self.c.number, self.side, stream))
         if stream not in self.told or wire.ahead(limit, self.told[stream], 16) > 0:
             self.told[stream] = limit
 
@@ -83,25 +89,21 @@ class Work:
     def admits(self, step):
         """Whether the checks of meaning let a data packet in; where not, an answer is due."""
         fields, name = step["fields"], step["packet"]
-        msgh, now = fields["MSGH"], self.judge.now
-        key = "nak", self.c.number, self.side, fields["CBH"]["path"], fields["CBH"]["epoch"], fields["CBH"]["psn"]
+        msgh = fields["MSGH"]
+        if name == "FILL" or self.refusals.over(msgh["stream"]):
+            return True
         if name in wire.TAGGED and not self.inside(fields, name):
-            self.refuse(key, REM_ACCESS, msgh, now)
+            self.refusals.refuse(step, REM_ACCESS)
             return False
         if name in ("SEND", "SEND_IMM", "SEND_INV"):
             receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
             if receive is None:
-                self.refuse(key, RNR, msgh, now)
+                self.refusals.refuse(step, RNR)
                 return False
             if msgh["len"] > receive["length"]:
-                self.refuse(key, LENGTH, msgh, now)
+                self.refusals.refuse(step, LENGTH)
                 return False
         return True
-
-    def refuse(self, key, code, msgh, now):
-        clause = {REM_ACCESS: "STRM-034", LENGTH: "STRM-035"}.get(code)
-        if clause:
-            self.judge.due(clause, key + (code,), now)
 
     def inside(self, fields, name):
         need = {"WRITE": "remote_write", "WRITE_IMM": "remote_write", "READ_REQ": "remote_read"}.get(name, "remote_atomic")
@@ -113,14 +115,6 @@ class Work:
         return any(r["rkey"] == tagh["rkey"] and need in r["allow"] and int(r["va"], 16) <= start
                    and end <= int(r["va"], 16) + r["length"] for r in self.regions)
 
-    def nak_sent(self, step, nak):
-        cbh = step["fields"]["CBH"]
-        key = "nak", self.c.number, self.side, cbh["path"], cbh["epoch"], nak["offending_psn"], nak["code"]
-        clause = {REM_ACCESS: "STRM-034", LENGTH: "STRM-035"}.get(nak["code"])
-        if clause:
-            self.judge.check(clause, nak["scope"] == CONNECTION)
-        self.judge.met(key)
-
     def put(self, step, stores):
         at = self.place_of(step)
         if at is None:
@@ -130,12 +124,20 @@ class Work:
                 store[at + n] = byte
 
     def placed(self, step):
-        """A first arrival is placed."""
+        """A first arrival is placed, unless there is nothing to place any more."""
+        if step["packet"] == "FILL" or self.refusals.over(step["fields"]["MSGH"]["stream"]):
+            return
         self.put(step, (self.bytes, self.naive))
         msgh = step["fields"]["MSGH"]
         key = msgh["stream"], bool(msgh["mflags"] & wire.RESP), msgh["msn"]
         self.got.setdefault(key, set()).add(msgh["offset"])
         self.heads[key] = step["packet"], msgh["len"], msgh["rqsn"]
+
+    def not_placed(self, step):
+        """Remembers what a refused packet would have written."""
+        at = self.place_of(step)
+        if at is not None:
+            self.refused_bytes.update(enumerate(bytes.fromhex(step["fields"].get("payload", {}).get("payload", "")), at))
 
     def duplicate(self, step, clause="REL-006"):
         """A packet that must not be placed: looks at memory tell whether it was."""
@@ -152,6 +154,13 @@ class Work:
             check(self.blame, seen != naive)
             if seen == naive:
                 return
+        refused = self.refused_bytes
+        if refused and any(start + n in refused for n in range(len(seen))):
+            placed = all(seen[n] == refused.get(start + n, seen[n]) for n in range(len(seen)))
+            check("STRM-032", not placed)
+            self.judge.exercised.add("ERR-005")
+            if placed:
+                return
         beyond = [n for n in range(len(seen)) if start + n not in self.bytes]
         if beyond:
             check("STRM-021", not any(seen[n] for n in beyond))
@@ -166,6 +175,14 @@ class Work:
         stream = values.get("stream")
         if kind == "post_recv":
             self.receives[stream, values["rqsn"]] = values
+            self.judge.due("RCV-005", ("told", self.c.number, self.side, stream), self.judge.now)
+            top = wire.ahead(values["rqsn"] + 1, self.posted.get(stream, 0), 16)
+            if top > 0:
+                self.posted[stream] = (values["rqsn"] + 1) % 0x10000
+            else:
+                self.judge.void(lambda key: key == ("told", self.c.number, self.side, stream))
+        elif kind == "take_recv":
+            del self.receives[stream, values["rqsn"]]
         elif kind.startswith("post_"):
             queue = self.queues.setdefault(stream, [])
             first = self.c.streams[stream]["first_msn"] if stream in self.c.streams else 0
@@ -192,6 +209,8 @@ class Work:
         before = queue[: queue.index(work)]
         check("STRM-028", all(w["state"] for w in before))
         work["state"] = values["status"]
+        if self.refusals.completion(values, work, before):
+            return
         messages, key = self.c.senders[self.side].messages, (stream, False, work["msn"])
         if self.c.senders[self.side].routes.retiring:
             check("PATH-041", values["status"] == SUCCESS)
@@ -201,23 +220,11 @@ class Work:
                 check("STRM-027", messages.complete(key))
             else:
                 self.response_done(values, work, stream)
-        elif self.failed:
-            named = self.failed[:2] == (stream, work["msn"])
-            clause = {REM_ACCESS: ("STRM-036", ACCESS_ERROR), LENGTH: ("STRM-038", INVALID_REQUEST)}.get(self.failed[2])
-            if named and clause:
-                check(clause[0], values["status"] == clause[1])
-            else:
-                check("STRM-037", values["status"] == FLUSHED)
         elif values["status"] == "IBV_WC_RETRY_EXC_ERR":
             check("PATH-011", not any(w["state"] is None for w in before))
 
     def response_done(self, values, work, stream):
         pass
-
-    def nak_arrived(self, step):
-        nak = step["fields"]["NAK"]
-        if nak["code"] in (REM_ACCESS, LENGTH) and self.failed is None:
-            self.failed = nak["stream"], nak["msn"], nak["code"]
 
     def whole(self, key):
         if key not in self.heads:
@@ -225,6 +232,10 @@ class Work:
         name, length, _ = self.heads[key]
         pieces = max(1, -(-length // self.c.P)) if name in wire.PAYLOAD else 1
         return len(self.got[key]) == pieces
+
+    def other_streams_wait(self, stream):
+        """Whether a message of another stream is incomplete or was refused."""
+        return any(s != stream for s, _ in self.refusals.messages)
 
     def overtakes(self, msgh):
         """Whether a message has come before all of those below it in its stream have."""

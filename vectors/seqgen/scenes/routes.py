@@ -93,7 +93,7 @@ def retirement():
     s.ack(sent[3].arrives, "acceptor", 1, lost=True, tag="p1")
     quiet = sent[3].at
     s.probe(quiet + 2 * MS, "initiator", 1, 1, PSN + 3, lost=True)
-    moved, late = 200 * MS, 150 * MS
+    moved, late = 1200 * MS, 150 * MS
     s.event(quiet + 10 * MS, "initiator", "timer", name="retransmission")
     s.event(quiet + 10 * MS, "initiator", "port_change", path=1, source_port=50101)
     r1 = s.rtx(quiet + 10 * MS, sent[1], port=50101, late=late, tag="r1")
