@@ -144,7 +144,7 @@ class Scene:
         message = Message(side, op, stream, wr, numbers["msn"], rqsn, data, connection, **extra)
         numbers["msn"] = (numbers["msn"] + 1) % 0x1000000
         values = {"stream": stream, "wr_id": wr, "length": len(data)}
-        for name in ("va", "rkey", "imm", "swap_or_add", "compare"):
+        for name in ("va", "rkey", "local", "imm", "swap_or_add", "compare"):
             if name in extra:
                 values[name] = extra[name]
         if op == "SEND_INV":

@@ -6,6 +6,7 @@ names of the wire. An arrival comes before a step of the same instant.
 
 from .. import wire
 from .connection import Connection
+from .hints import Hints
 
 
 class Judge:
@@ -14,6 +15,7 @@ class Judge:
     def __init__(self, sequence):
         self.sequence, self.steps = sequence, sequence["steps"]
         self.exercised, self.broken, self.dues, self.step, self.now = set(), [], [], 0, 0
+        self.hints = Hints(self)
         memory = sequence["memory"]
         self.connections = [Connection(self, n, c, memory) for n, c in enumerate(sequence["connections"])]
         self.run()

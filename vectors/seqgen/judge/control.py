@@ -226,8 +226,11 @@ class Control:
 
     # --- rate hints: see hints.py -------------------------------------------------------------------------------------
 
-    def hint_told(self, side, step, body):
-        pass
+    def hint_told(self, side, body):
+        given = self.c.given[side]
+        if given["hint_support"] and "capacity_mbps" in given:
+            self.judge.hints.hint_sent(self.c.number, given, body)
 
-    def hint_heard(self, side, step, body):
-        pass
+    def hint_heard(self, side, body):
+        if self.c.given[wire.other(side)]["hint_support"]:
+            self.judge.hints.hint_came(self.c.number, body)

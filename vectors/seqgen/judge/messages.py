@@ -45,6 +45,8 @@ class Messages:
         if name == "WRITE":
             check("STRM-008", msgh["rqsn"] == 0)
             check("PKT-013", fields["TAGH"]["imm"] == 0)
+        bits = {"SEND_IMM": wire.IMM, "WRITE_IMM": wire.IMM, "SEND_INV": wire.INV, "READ_RESP": wire.RESP, "ATOMIC_RESP": wire.RESP}
+        check("PKT-018", msgh["mflags"] & (wire.IMM | wire.INV | wire.RESP) == bits.get(name, 0))
         if name in ("WRITE", "SEND"):
             check("PKT-014", not msgh["mflags"] & (wire.IMM | wire.INV | wire.RESP))
 

@@ -67,6 +67,8 @@ class Receiver:
     def data_arrived(self, step, marked):
         cbh, now, due = step["fields"]["CBH"], self.judge.now, self.judge.due
         path, key = self.path(cbh), ("ack", self.c.number, self.side, cbh["path"], cbh["epoch"])
+        if self.own["hint_support"]:
+            self.judge.hints.arrived(self.c.number, step)
         if path is None:
             return
         if key[3:] in self.epochs.retired:
@@ -164,7 +166,7 @@ class Receiver:
             check("REL-005", bool(flags & wire.OUT_OF_WINDOW_SEEN))
         self.counts(path, ack, trigger)
         self.c.work[self.side].limit_told(ack["stream"], ack["rq_limit"])
-        self.c.control.hint_told(self.side, step, ack)
+        self.c.control.hint_told(self.side, ack)
         if path.duplicate and path.port:
             check("PATH-017", step["source_port"] != path.port)
         path.port = step["source_port"]

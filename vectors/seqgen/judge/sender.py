@@ -92,6 +92,9 @@ class Sender:
         path.probed = False
         self.c.work[self.side].refusals.data_sent(step, again)
         self.messages.data_sent(step, again)
+        self.c.work[self.side].operations.request_sent(step, again)
+        if not again:
+            self.judge.hints.data_sent(self.c.number, step)
         self.plan_timers(cbh, path)
 
     def exists(self, step, cbh, path):
@@ -230,7 +233,7 @@ class Sender:
         if not self.valid(path, cbh["psn"], said, 0 in offsets):
             return
         self.c.work[self.side].limit_heard(ack["stream"], ack["rq_limit"])
-        self.c.control.hint_heard(self.side, step, ack)
+        self.c.control.hint_heard(self.side, ack)
         fresh = self.learn(path, cbh["psn"], said)
         for psn in fresh:
             path.known = max(path.known, path.sent[psn][0][0])
@@ -318,6 +321,6 @@ class Sender:
         for psn in self.learn(path, body["cum_psn"], said):
             self.messages.reported(path.sent[psn][0][2])
         path.answered = max(path.answered, path.probes[cbh["psn"]])
-        self.c.control.hint_heard(self.side, step, body)
+        self.c.control.hint_heard(self.side, body)
         self.look_for_losses(cbh, path, "REL-040")
         self.plan_timers(cbh, path)

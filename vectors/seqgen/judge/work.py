@@ -1,6 +1,7 @@
 """Work, credit, memory and completions of one side."""
 
 from .. import wire
+from .operations import ATOMIC, Operations
 from .refusals import LENGTH, REM_ACCESS, RNR, Refusals
 
 SUCCESS = "IBV_WC_SUCCESS"
@@ -22,7 +23,8 @@ class Work:
         self.recv_done, self.flushed = {}, {}
         self.bytes, self.naive = {}, {}
         self.blame, self.refused_bytes = "REL-006", {}
-        self.refusals = Refusals(self)
+        self.imm, self.alone = {}, {}
+        self.refusals, self.operations = Refusals(self), Operations(self)
         self.regions = []
         for region in connection.memory["regions"]:
             if region["side"] == side and region.get("connection", 0) == connection.number:
@@ -64,7 +66,7 @@ class Work:
     def data_sent(self, step):
         msgh = step["fields"]["MSGH"]
         if step["packet"] in wire.RECEIVES and msgh["stream"] in self.heard:
-            self.judge.check("STRM-010", wire.ahead(msgh["rqsn"], self.heard[msgh["stream"]], 16) < 0)
+            self.judge.check("RCV-002" if step["packet"] == "WRITE_IMM" else "STRM-010", wire.ahead(msgh["rqsn"], self.heard[msgh["stream"]], 16) < 0)
 
     # --- placing ------------------------------------------------------------------------------------------------------
 
@@ -132,6 +134,18 @@ class Work:
         key = msgh["stream"], bool(msgh["mflags"] & wire.RESP), msgh["msn"]
         self.got.setdefault(key, set()).add(msgh["offset"])
         self.heads[key] = step["packet"], msgh["len"], msgh["rqsn"]
+        if step["packet"] in ("SEND_IMM", "WRITE_IMM"):
+            fields = step["fields"]
+            self.imm[key] = fields["SEND_IMM"]["imm"] if step["packet"] == "SEND_IMM" else fields["TAGH"]["imm"]
+        if step["packet"] == "ATOMIC_RESP" and (work := self.peer_request(msgh)) and work.get("local"):
+            value = int(step["fields"]["ATOMIC_RESP"]["original"], 16).to_bytes(8, "little")
+            for store in (self.bytes, self.naive):
+                store.update(enumerate(value, int(work["local"], 16)))
+        if step["packet"] == "WRITE_IMM":
+            receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
+            if receive:
+                self.alone[int(receive["va"], 16)] = receive["length"]
+        self.operations.arrived(step)
 
     def not_placed(self, step):
         """Remembers what a refused packet would have written."""
@@ -142,6 +156,9 @@ class Work:
     def duplicate(self, step, clause="REL-006"):
         """A packet that must not be placed: looks at memory tell whether it was."""
         self.put(step, (self.naive,))
+        if step["packet"] in ATOMIC:
+            self.operations.operate(step, self.naive)
+            clause = "OPS-029"
         self.blame = clause
         self.judge.exercised.add(clause)
 
@@ -154,6 +171,9 @@ class Work:
             check(self.blame, seen != naive)
             if seen == naive:
                 return
+        if start in self.alone:
+            check("OPS-005", seen == right)
+            return
         refused = self.refused_bytes
         if refused and any(start + n in refused for n in range(len(seen))):
             placed = all(seen[n] == refused.get(start + n, seen[n]) for n in range(len(seen)))
@@ -166,6 +186,12 @@ class Work:
             check("STRM-021", not any(seen[n] for n in beyond))
             if any(seen[n] for n in beyond):
                 return
+        if any(work.get("local") and int(work["local"], 16) == start for queue in self.queues.values() for work in queue):
+            check("OPS-020", seen == right)
+            return
+        if self.operations.result and any(int(r["va"], 16) == start and "remote_atomic" in r["allow"] for r in self.regions):
+            check("OPS-027", seen == right)
+            return
         write = any(int(r["va"], 16) <= start < int(r["va"], 16) + r["length"] for r in self.regions)
         check("STRM-019" if write else "STRM-020", seen == right)
 
@@ -215,16 +241,14 @@ class Work:
         if self.c.senders[self.side].routes.retiring:
             check("PATH-041", values["status"] == SUCCESS)
         if values["status"] == SUCCESS:
-            check("STRM-017", messages.all_sent(key))
+            if work["kind"] in ("send", "write"):
+                check("STRM-017", messages.all_sent(key))
             if work["kind"] in ("send", "write", "send_imm", "write_imm", "send_inv"):
                 check("STRM-027", messages.complete(key))
             else:
-                self.response_done(values, work, stream)
+                self.operations.response_done(values, work, stream)
         elif values["status"] == "IBV_WC_RETRY_EXC_ERR":
             check("PATH-011", not any(w["state"] is None for w in before))
-
-    def response_done(self, values, work, stream):
-        pass
 
     def whole(self, key):
         if key not in self.heads:
@@ -266,4 +290,7 @@ class Work:
             check("STRM-024", wire.ahead(msn, last, 24) > 0)
         self.recv_done[stream] = msn
         check("STRM-025", all(self.whole((stream, False, m)) for m in lower))
-        check("STRM-026", values["byte_len"] == self.heads[stream, False, msn][1])
+        head = self.heads[stream, False, msn]
+        check("OPS-006" if head[0] == "WRITE_IMM" else "STRM-026", values["byte_len"] == head[1])
+        if head[0] in ("SEND_IMM", "WRITE_IMM"):
+            check("OPS-004", values.get("imm") == self.imm[stream, False, msn])
