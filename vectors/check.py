@@ -228,4 +228,5 @@ def main(arguments):
     sys.exit(1 if faults or not count else 0)
 
 
-main(sys.argv[1:])
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -11,6 +11,7 @@ mod digest;
 mod dissector;
 mod lock;
 mod parse;
+mod sequence;
 mod state;
 mod table;
 mod timer;
@@ -22,6 +23,11 @@ pub use digest::digest;
 pub use dissector::{DISSECTOR_BEGIN, DISSECTOR_END, dissector_data};
 pub use lock::lock;
 pub use parse::{Defect, Error, clauses, parse_chapter};
+pub use sequence::{
+    ConnectionState, EcnMark, End, EndState, EventStep, Fate, FieldValue, Happening, Limits,
+    MemoryState, PacketStep, Posted, ReceiveState, RegionState, SEQUENCES, Sequence, SequenceError,
+    SequenceFile, Step, StreamState, Violated, parse_sequences, render,
+};
 pub use state::{State, StateTable, Transition, draw, parse_states, states};
 pub use table::{
     CodeSpace, CodeSpaceKind, Entry, FieldSpec, Table, TableError, codes, parse_codes, parse_table,
