@@ -96,7 +96,9 @@ pub fn is_request(opcode: Opcode, body: Option<&Body<'_>>) -> bool {
         | Opcode::CONFIRM
         | Opcode::CLOSE
         | Opcode::PATH_PROBE
-        | Opcode::STREAM_OPEN => true,
+        | Opcode::PATH_RETIRE
+        | Opcode::STREAM_OPEN
+        | Opcode::STREAM_RESET => true,
         Opcode::RQ_CREDIT => matches!(body, Some(Body::RqCredit(credit)) if credit.kind == 0),
         _ => false,
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use metaroce_wire::metaroce::{Cbh, Opcode, Sack};
+use metaroce_wire::metaroce::{Cbh, Flags, Opcode, Sack};
 use metaroce_wire::serial::Psn;
 
 use super::receiver::{position, psn_at};
@@ -38,7 +38,7 @@ pub struct SentPacket {
     pub stream: u16,
     /// Position of the message in its stream.
     pub message: u64,
-    /// Hash of all bytes but flags, timestamp and trailer.
+    /// Hash of all bytes but the flags AR and RTX, timestamp and trailer.
     pub digest: u64,
     /// Bytes of the UDP payload.
     pub len: usize,
@@ -403,12 +403,15 @@ fn covers(cum: i64, sack: Option<&Sack>, at: i64) -> bool {
     at <= cum || sack.is_some_and(|sack| u32::try_from(at - cum - 1).is_ok_and(|bit| sack.bit(bit)))
 }
 
-/// Hash of a data packet without flags, timestamp and trailer.
+/// Hash of a data packet without the flags that may change, timestamp and trailer.
 fn digest(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let end = bytes.len().saturating_sub(4);
     for range in [0..2.min(end), 3.min(end)..12.min(end), 16.min(end)..end] {
         bytes.get(range).hash(&mut hasher);
     }
+    let may_change = Flags::AR.with(Flags::RTX);
+    let flags = bytes.get(2).map(|flags| Flags(*flags).without(may_change));
+    flags.hash(&mut hasher);
     hasher.finish()
 }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use metaroce_wire::crc;
 use metaroce_wire::frame::{Frame, FrameError, parse_ip};
-use metaroce_wire::metaroce::{Cbh, Opcode, Params, parse_lax};
+use metaroce_wire::metaroce::{Cbh, Features, Opcode, Params, parse_lax};
 use metaroce_wire::serial::{Msn, Rqsn};
 
 use super::connection::{Connection, Stream};
@@ -203,6 +203,11 @@ impl Model {
         let same = self.connections.iter().position(|connection| {
             (connection.own.scid, connection.peer.scid) == (own.scid, peer.scid)
         });
+        // The monitors do not follow epochs, resets and further planes so far.
+        let followed = Features::IMM.with(Features::INV).with(Features::CHANGE);
+        if agreed.features.without(followed) != Features::default() || agreed.extra_planes > 0 {
+            self.not_tracked("features were agreed that no monitor follows yet");
+        }
         let fresh = Connection::new(initiator, own, peer, agreed);
         if let Some(index) = same {
             if self.connections[index].established.is_none() {

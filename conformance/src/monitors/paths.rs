@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use metaroce_wire::metaroce::Body;
 
-use super::check::{Found, data, equal, holds, new_data, note, rules, sent};
+use super::check::{Found, data, holds, new_data, note, rules};
 use super::conventions::Silence;
 use super::panel::{Make, Monitor, Tally};
 use crate::model::{Connection, Model, Relation, Sighting, SuspectClass};
@@ -39,13 +39,7 @@ rules! { "paths.rs":
         }
     }));
     "PATH-003" "a retransmission leaves from the path's port" => Make::Monitor(|| Box::<RepairPort>::default());
-    "PATH-004" "a probe leaves from the port of its path's data" => Make::Rule(|s, model| sent(s, |cbh| match (s.body, model.connection(s)) {
-        (Some(Body::PathProbe(_)), Some(connection)) => match connection.out.get(&cbh.path).and_then(|path| path.port) {
-            Some(port) => equal("source port", port, s.src.port()),
-            None => Found::Skip,
-        },
-        _ => Found::Skip,
-    }));
+    "PATH-004" "a probe leaves from the port of its path's data" => Make::Monitor(|| Box::<ProbePorts>::default());
     "PATH-005" "every path is used" => Make::Rule(|s, model| new_data(s, |_, _| {
         let Some(connection) = model.connection(s) else { return Found::Skip };
         let paths = u64::from(connection.agreed.paths);
@@ -61,6 +55,43 @@ rules! { "paths.rs":
         if data.heard || data.new_packets < FIRST_WINDOW { return Found::Skip; }
         holds(data.new_packets <= FIRST_WINDOW, "at most 16 new packets", || format!("number {} on path {}", data.new_packets, cbh.path))
     }));
+}
+
+/// Probes from another port than that of the data before them: the next data packet of the path tells whether the path has
+/// changed its port.
+#[derive(Default)]
+struct ProbePorts {
+    /// By connection and path: frame and port of the probe.
+    odd: BTreeMap<(u32, u8), (u64, u16)>,
+}
+
+impl Monitor for ProbePorts {
+    fn sighting(&mut self, s: &Sighting<'_>, model: &Model, tally: &mut Tally) {
+        let (true, Some(cbh)) = (s.sent, s.cbh) else {
+            return;
+        };
+        let key = (cbh.dcid.value(), cbh.path);
+        let here = s.src.port();
+        if let Some(Body::PathProbe(_)) = s.body {
+            let path = model.connection(s).and_then(|c| c.out.get(&cbh.path));
+            match path.and_then(|path| path.port) {
+                Some(port) if port == here => tally.held(),
+                Some(_) => {
+                    self.odd.entry(key).or_insert((s.frame, here));
+                }
+                None => {}
+            }
+        } else if cbh.opcode.is_data()
+            && let Some((frame, port)) = self.odd.remove(&key)
+        {
+            if port == here {
+                tally.held();
+            } else {
+                let expected = format!("a probe from port {here}, as the data after it");
+                tally.broken(vec![frame, s.frame], expected, format!("port {port}"));
+            }
+        }
+    }
 }
 
 /// Retransmissions from another port than the latest new packet's, until it shows whether the path has moved.

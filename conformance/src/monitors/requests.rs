@@ -64,7 +64,8 @@ fn subject(body: Option<&Body<'_>>, path: u8) -> u32 {
     match body {
         Some(Body::StreamOpen(open)) => u32::from(open.stream),
         Some(Body::RqCredit(credit)) => u32::from(credit.stream),
-        Some(Body::PathProbe(_)) => u32::from(path),
+        Some(Body::StreamReset(reset)) => u32::from(reset.stream),
+        Some(Body::PathProbe(_) | Body::PathRetire(_)) => u32::from(path),
         _ => 0,
     }
 }
@@ -84,6 +85,8 @@ fn is_answered(model: &Model, opcode: Opcode, transaction: u32) -> bool {
         Opcode::CONFIRM => &[Opcode::CONFIRM_ACK, Opcode::REJECT],
         Opcode::CLOSE => &[Opcode::CLOSE_ACK],
         Opcode::STREAM_OPEN => &[Opcode::STREAM_OPEN_ACK],
+        Opcode::STREAM_RESET => &[Opcode::STREAM_RESET_ACK],
+        Opcode::PATH_RETIRE => &[Opcode::PATH_RETIRED],
         Opcode::RQ_CREDIT => &[Opcode::RQ_CREDIT],
         _ => &[],
     };

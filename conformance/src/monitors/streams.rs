@@ -1,6 +1,6 @@
 //! Chapter 4, streams: opening them, credit, and what is refused.
 
-use metaroce_wire::metaroce::{Body, Cbh, NakCode, NakScope, Opcode};
+use metaroce_wire::metaroce::{Body, Cbh, Features, NakCode, NakScope, Opcode};
 use metaroce_wire::serial::{Psn, Rqsn};
 
 use super::check::{Found, ack, holds, message, rules, sent};
@@ -332,6 +332,14 @@ impl Refusals {
 impl Monitor for Refusals {
     fn sighting(&mut self, s: &Sighting<'_>, model: &Model, tally: &mut Tally) {
         let Some(cbh) = s.cbh else { return };
+        let alone = model
+            .connection(s)
+            .is_some_and(|connection| connection.agreed.features.has(Features::RESET));
+        let scope = if alone {
+            (NakScope::STREAM, "stream")
+        } else {
+            (NakScope::CONNECTION, "connection")
+        };
         if let Some(suspect) = &s.suspect
             && suspect.class == self.class
         {
@@ -345,7 +353,7 @@ impl Monitor for Refusals {
                     sure: s.time + 4 * PATIENCE + model.context.allowance_ns,
                     deadline: s.time + 4 * PATIENCE + model.context.allowance_ns,
                     frames: vec![s.frame],
-                    expected: format!("NAK {} with scope connection", self.name),
+                    expected: format!("NAK {} with scope {}", self.name, scope.1),
                 });
             }
         }
@@ -374,10 +382,10 @@ impl Monitor for Refusals {
                 sure: s.time,
                 deadline: s.time,
                 frames: vec![frame],
-                expected: format!("NAK {} with scope connection", self.name),
+                expected: format!("NAK {} with scope {}", self.name, scope.1),
             });
         }
-        let right = nak.code == self.code && nak.scope == NakScope::CONNECTION;
+        let right = nak.code == self.code && nak.scope == scope.0;
         for due in self.dues.met(|waiting| *waiting == key) {
             if right {
                 tally.held();
