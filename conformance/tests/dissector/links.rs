@@ -78,6 +78,20 @@ impl Seen {
         self.is_data() && self.number("CBH.flags") & 0x40 != 0
     }
 
+    /// Whether an earlier packet of the capture, at either tap, has the same PSN on the same path.
+    pub fn has_original(&self, seen: &[Self]) -> bool {
+        let mut before = seen.iter().filter(|other| other.frame < self.frame);
+        before.any(|other| self.is_same(other))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        other.is_data()
+            && (other.src, other.dst) == (self.src, self.dst)
+            && other.dcid() == self.dcid()
+            && other.path() == self.path()
+            && other.psn() == self.psn()
+    }
+
     /// The PSN up to which an acknowledgment or a report of a path has everything.
     fn cumulative(&self) -> Option<u32> {
         match self.name {
@@ -214,13 +228,7 @@ pub fn links(seen: &[Seen]) -> BTreeMap<u64, Links> {
 
 /// The first frame with the PSN of `packet`: at its own tap, and for a retransmission at the other one if there is none.
 fn original(packet: &Seen, before: &[Seen]) -> Option<u64> {
-    let same = |other: &&Seen| {
-        other.is_data()
-            && (other.src, other.dst) == (packet.src, packet.dst)
-            && other.dcid() == packet.dcid()
-            && other.path() == packet.path()
-            && other.psn() == packet.psn()
-    };
+    let same = |other: &&Seen| packet.is_same(other);
     let here = before
         .iter()
         .filter(same)
