@@ -764,15 +764,15 @@ local function check_message(p, rules)
     value_fault(p, "flag_not_allowed", "MSGH.mflags", "IMM, INV and RESP match the opcode")
   end
   if rules.single and offset ~= 0 then
-    value_fault(p, "limit", "MSGH.offset", "the message is one packet")
+    value_fault(p, "fixed_value", "MSGH.offset", "the message is one packet")
   end
   if rules.atomic and len ~= 8 then
-    value_fault(p, "limit", "MSGH.len", "an atomic concerns 8 bytes")
+    value_fault(p, "fixed_value", "MSGH.len", "an atomic concerns 8 bytes")
   end
   if rules.empty then
     for _, key in ipairs({ "MSGH.mflags", "MSGH.msn", "MSGH.offset", "MSGH.len" }) do
       if p[key] ~= 0 then
-        value_fault(p, "limit", key, "it is 0 on FILL")
+        value_fault(p, "fixed_value", key, "it is 0 on FILL")
       end
     end
   else
@@ -796,11 +796,11 @@ local function check_message(p, rules)
       fault(p, "address_wraps", "TAGH.va: address and length stay inside 64 bits")
     end
     if rules.atomic and low % 8 ~= 0 then
-      fault(p, "limit", "TAGH.va: the address of an atomic is a multiple of 8")
+      fault(p, "unaligned_address", "TAGH.va: the address of an atomic is a multiple of 8")
     end
   end
   if rules.no_compare and p.raw:sub(57, 64):find("[^%z]") then
-    fault(p, "limit", "ATOMIC.compare: it is 0 on FETCH_ADD")
+    fault(p, "fixed_value", "ATOMIC.compare: it is 0 on FETCH_ADD")
   end
 end
 
@@ -824,7 +824,7 @@ local function check_packet(p)
   elseif name == "NAK" and not unknown and p["CBH.dcid"] == 0 then
     value_fault(p, "dcid_zero", "CBH.dcid", "only a NAK UNKNOWN_CID names no connection")
   elseif name == "STREAM_RESET" and p["STREAM_RESET.code"] == 0 and p["STREAM_RESET.msn"] ~= 0 then
-    value_fault(p, "limit", "STREAM_RESET.msn", "it is 0 where no NAK is named")
+    value_fault(p, "fixed_value", "STREAM_RESET.msn", "it is 0 where no NAK is named")
   end
   local rules = MESSAGES[name]
   if rules then
