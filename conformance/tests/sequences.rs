@@ -75,7 +75,10 @@ fn files_keep_the_schema_and_nothing_unknown_is_taken() {
             .collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
         // Nothing is lost on the way through the types either.
-        assert_eq!(serde_json::to_value(&file).unwrap(), json, "{name}");
+        assert!(
+            serde_json::to_value(&file).unwrap() == json,
+            "{name} is written otherwise"
+        );
         for place in [
             "",
             "/sequences/0",

@@ -21,7 +21,6 @@ class Outgoing:
         self.sent = {}        # PSN -> list of (order, timestamp, step)
         self.order = 0
         self.known = 0        # order of the latest transmission that is reported as arrived
-        self.echoed = 0       # order of the latest transmission whose timestamp came back: it may repair, but need not
         self.answered = 0     # transmissions up to this one that are not reported are lost: a probe was answered
         self.probes = {}      # transaction -> order at the time of the probe
         self.last_heard = self.last_moved = None
@@ -155,7 +154,7 @@ class Sender:
             return
         if self.lost(path, latest) and grace is not None and not check("PATH-013", now >= grace):
             check("REL-032" if first else "REL-033", False)
-        elif self.lost(path, latest) or latest < path.echoed:
+        elif self.lost(path, latest):
             check("REL-032" if first else "REL-033", True)
         elif idle >= LEAST_RTO:
             check("REL-032" if first else "REL-033", True)
@@ -236,12 +235,16 @@ class Sender:
         self.c.control.hint_heard(self.side, ack)
         fresh = self.learn(path, cbh["psn"], said)
         for psn in fresh:
-            path.known = max(path.known, path.sent[psn][0][0])
             self.messages.reported(path.sent[psn][0][2])
-        for history in path.sent.values():
-            for order, stamp, _ in history:
-                if ack["ack_flags"] & wire.ECHO_VALID and stamp == ack["timestamp_echo"]:
-                    path.echoed = max(path.echoed, order)
+        for psn, history in path.sent.items():
+            if not path.arrived(psn):
+                continue
+            # The trigger is the transmission whose timestamp is echoed; all else counts as its first transmission.
+            trigger = [order for order, stamp, _ in history if stamp == ack["timestamp_echo"]]
+            if trigger or psn in fresh:
+                path.known = max(path.known, (trigger or [history[0][0]])[0])
+        if len(fresh) > 1:
+            self.judge.exercised.add("REL-054")
         if ack["ack_flags"] & wire.ECHO_VALID and ack["ack_delay"] != 0xFFFF:
             self.sample(path, ack)
         self.look_for_losses(cbh, path, None)
