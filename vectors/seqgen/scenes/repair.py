@@ -31,8 +31,6 @@ def write_over_four_paths():
                   {"STRM-014": "k5"}, short_piece, drop=("STRM-019",))
     yield s.wrong("other-key", "One packet names another key than the others of its message, and a region has that key.",
                   {"STRM-009": "k9"}, other_key)
-    yield s.wrong("no-end", "The last packet does not bear EOM, so it asks for its acknowledgment with AR.",
-                  {"STRM-016": "k19"}, no_end, drop=("REL-015",))
 
 
 def one_space(c):
@@ -68,11 +66,6 @@ def short_piece(c):
 def other_key(c):
     c.region("acceptor", rkey=0x00BADBAD)
     c.set("k9", "TAGH", rkey=0x00BADBAD)
-
-
-def no_end(c):
-    c.set("k19", "MSGH", mflags=0)
-    c.set("k19", "CBH", flags=AR)
 
 
 def gap_and_repair():
