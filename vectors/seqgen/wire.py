@@ -4,8 +4,6 @@ import re
 
 import check
 
-if check.tail.__code__.co_argcount == 1:  # SHIM
-    check.tail = lambda p: ("payload", "payload") if "payload" in TABLES[p]["layout"] else None  # SHIM
 TABLES = check.read_tables()
 
 SIDES = ("initiator", "acceptor")

@@ -133,7 +133,7 @@ fn row(packet: &PacketStep, label: &str, arrives: Option<u64>) -> String {
         Fate::Delivered { .. } | Fate::Duplicated { .. } => "",
     };
     let lost = packet.fate == Fate::Lost;
-    let used = label.chars().count() + note.len() + 7;
+    let used = label.chars().count() + note.len() + 6;
     let line = "-".repeat(LANE.saturating_sub(used));
     let (sent, came) = (time(packet.at_ns), arrives.map(time).unwrap_or_default());
     let lane = match (right, lost) {

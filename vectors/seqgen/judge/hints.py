@@ -39,18 +39,28 @@ class Hints:
     def shares(self, given):
         """What each active sender has to be told now."""
         interval = given["hint_interval_us"] * 1000
+        return max_min(0.95 * given["capacity_mbps"], self.demands(interval, self.judge.now // interval * interval))
+
+    def steady(self, given):
+        """Whether the demands have been the same for three intervals."""
+        interval = given["hint_interval_us"] * 1000
         start = self.judge.now // interval * interval
+        return start >= 4 * interval and all(
+            self.demands(interval, start - n * interval) == self.demands(interval, start) for n in (1, 2))
+
+    def demands(self, interval, start):
+        """What each sender active in the interval before `start` could use, by what it has used."""
         demands = {}
         for number, packets in self.came.items():
             last = sum(size for at, size in packets if start - interval <= at < start)
             before = [rate for at, _, rate in self.told.get(number, ()) if at < start]
-            arrived_now = any(at >= start for at, _ in packets)
+            arrived_now = any(start <= at < start + interval for at, _ in packets)
             if not last and not arrived_now:
                 continue
             used = last * 8000 / interval
             full = not before or not last or used >= 0.9 * before[-1]
             demands[number] = None if full else 1.25 * used
-        return max_min(0.95 * given["capacity_mbps"], demands)
+        return demands
 
     def hint_sent(self, number, given, body):
         check, now = self.judge.check, self.judge.now
@@ -58,18 +68,17 @@ class Hints:
         if not check("HINT-001", rate != wire.NO_HINT):
             return
         told = self.told.setdefault(number, [])
-        if told and told[-1][2] != rate:
-            check("HINT-002", epoch == (told[-1][1] + 1) % 256)
         if told:
-            check("HINT-003", all(e != epoch or r == rate for _, e, r in told))
+            check("HINT-002", epoch == (told[-1][1] + (told[-1][2] != rate)) % 256)
         told.append((now, epoch, rate))
         shares = self.shares(given)
         share = shares.get(number)
-        if share is not None:
-            check("HINT-005", abs(rate - share) <= max(1, share / 100))
+        if share is not None and self.steady(given):
+            check("HINT-005", abs(rate - share) <= 1 + share / 100)
         interval = given["hint_interval_us"] * 1000
         start = now // interval * interval
-        current = [entries[-1][2] for n, entries in self.told.items() if n in shares and entries[-1][0] >= start]
+        # What a sender gets with its first packets counts from the next renewal on.
+        current = [] if start == 0 else [entries[-1][2] for n, entries in self.told.items() if n in shares and entries[-1][0] >= start]
         check("HINT-004", sum(current) <= 0.95 * given["capacity_mbps"])
         if len({r for _, _, r in told}) > 1:
             self.judge.exercised.add("HINT-007")

@@ -62,7 +62,7 @@ class Operations:
         reading = step["packet"] == "READ_RESP"
         body = {k: v for k, v in fields.items() if k not in ("CBH", "MSGH")}
         if again:
-            check("OPS-036", body == self.first[place])
+            check("OPS-036" if reading else "OPS-042", body == self.first[place])
             return
         if request is None or (reading and request["fields"]["MSGH"]["len"] != msgh["len"]):
             check("OPS-016" if reading else "OPS-028", False)
@@ -102,7 +102,7 @@ class Operations:
             imm = fields["SEND_IMM"]["imm"] if name == "SEND_IMM" else fields["TAGH"]["imm"]
             check("OPS-003", self.imm.setdefault(key, imm) == imm)
         if name in ATOMIC or name == "READ_REQ":
-            check("PKT-019", msgh["mflags"] == wire.SOM | wire.EOM and msgh["offset"] == 0)
+            check("PKT-019" if name == "READ_REQ" else "PKT-029", msgh["mflags"] == wire.SOM | wire.EOM and msgh["offset"] == 0)
             check("PKT-020", msgh["rqsn"] == 0)
             check("PKT-021", fields["TAGH"]["imm"] == 0)
             self.under_way.add((name == "READ_REQ", *key))

@@ -99,8 +99,12 @@ class Refusals:
         self.judge.check("ERR-010", fields["STREAM_RESET_ACK"]["stream"] in self.reset_got)
 
     def may_go_again(self, cbh, psn):
-        """When a packet that was refused goes again: now, later, or never."""
-        return self.named.get((cbh["path"], cbh["epoch"], psn), 0)
+        """When a packet that was refused with RNR may go again."""
+        return self.named.get((cbh["path"], cbh["epoch"], psn)) or 0
+
+    def held(self, cbh, psn):
+        """Whether a packet has been refused, so that no loss of it has to be repaired."""
+        return (cbh["path"], cbh["epoch"], psn) in self.named
 
     def data_sent(self, step, again):
         fields, check = step["fields"], self.judge.check

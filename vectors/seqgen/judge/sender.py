@@ -21,7 +21,6 @@ class Outgoing:
         self.sent = {}        # PSN -> list of (order, timestamp, step)
         self.order = 0
         self.known = 0        # order of the latest transmission that is reported as arrived
-        self.echoed = 0       # order of the latest transmission whose timestamp came back: it may repair, but need not
         self.answered = 0     # transmissions up to this one that are not reported are lost: a probe was answered
         self.probes = {}      # transaction -> order at the time of the probe
         self.last_heard = self.last_moved = None
@@ -151,19 +150,20 @@ class Sender:
         grace = self.routes.grace_end(path, psn)
         wait = self.c.work[self.side].refusals.may_go_again(cbh, psn)
         if wait and not check("RCV-012", now >= wait):
-            check("REL-032" if first else "REL-033", False)
             return
         if self.lost(path, latest) and grace is not None and not check("PATH-013", now >= grace):
             check("REL-032" if first else "REL-033", False)
-        elif self.lost(path, latest) or latest < path.echoed:
+        elif self.lost(path, latest):
             check("REL-032" if first else "REL-033", True)
         elif idle >= LEAST_RTO:
             check("REL-032" if first else "REL-033", True)
             check("REL-041", True)
+            check("REL-057", idle >= self.wait(path))
             check("REL-035", path.probed)
             self.timed_out(cbh, path, idle)
         elif idle > REACTION:
             check("REL-041", False)
+            check("REL-057", False)
         else:
             check("REL-032" if first else "REL-033", False)
 
@@ -191,7 +191,7 @@ class Sender:
     def covered(step):
         """The bytes of a transmission that a retransmission has in common with it."""
         data = bytes.fromhex(step["datagram"])
-        return data[:2] + data[3:12] + data[16:-4]
+        return data[:2] + bytes([data[2] & ~(wire.AR | wire.RTX)]) + data[3:12] + data[16:-4]
 
     def key(self, cbh, psn):
         return "again", self.c.number, self.side, cbh["path"], cbh["epoch"], psn
@@ -236,12 +236,16 @@ class Sender:
         self.c.control.hint_heard(self.side, ack)
         fresh = self.learn(path, cbh["psn"], said)
         for psn in fresh:
-            path.known = max(path.known, path.sent[psn][0][0])
             self.messages.reported(path.sent[psn][0][2])
-        for history in path.sent.values():
-            for order, stamp, _ in history:
-                if ack["ack_flags"] & wire.ECHO_VALID and stamp == ack["timestamp_echo"]:
-                    path.echoed = max(path.echoed, order)
+        for psn, history in path.sent.items():
+            if not path.arrived(psn):
+                continue
+            # The trigger is the transmission whose timestamp is echoed; all else counts as its first transmission.
+            trigger = [order for order, stamp, _ in history if stamp == ack["timestamp_echo"]]
+            if trigger or psn in fresh:
+                path.known = max(path.known, (trigger or [history[0][0]])[0])
+        if len(fresh) > 1:
+            self.judge.exercised.add("REL-054")
         if ack["ack_flags"] & wire.ECHO_VALID and ack["ack_delay"] != 0xFFFF:
             self.sample(path, ack)
         self.look_for_losses(cbh, path, None)
@@ -258,17 +262,17 @@ class Sender:
 
     def look_for_losses(self, cbh, path, clause):
         for psn in path.open():
-            if path.frozen or not self.lost(path, path.sent[psn][-1][0]):
+            if path.frozen or self.c.work[self.side].refusals.held(cbh, psn) or not self.lost(path, path.sent[psn][-1][0]):
                 continue
             key, now = self.key(cbh, psn), self.judge.now
             path.gap_since.setdefault(psn, now)
             if any(due[1] == key for due in self.judge.dues):
                 continue
-            self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(cbh, path, psn, now))
+            self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(path, psn, now))
         self.judge.void(lambda k: k[:5] == self.key(cbh, 0)[:5] and path.arrived(k[5]))
 
-    def repair_by(self, cbh, path, psn, now):
-        return max(now, self.routes.grace_end(path, psn) or now, self.c.work[self.side].refusals.may_go_again(cbh, psn) or now)
+    def repair_by(self, path, psn, now):
+        return max(now, self.routes.grace_end(path, psn) or now)
 
     # --- probes and timeouts ------------------------------------------------------------------------------------------
 
@@ -284,6 +288,11 @@ class Sender:
         least = max(path.srtt + 4 * path.rttvar + delay, self.probe_due(path) + path.srtt + delay)
         return min(max(least, LEAST_RTO), MOST_RTO)
 
+    def wait(self, path):
+        """The retransmission timeout in force: doubled after each timeout in a row."""
+        in_a_row = path.timeout_at is not None and (path.last_heard or 0) < path.timeout_at
+        return min(2 * path.timeout_wait, MOST_RTO) if in_a_row else self.rto(path)
+
     def plan_timers(self, cbh, path):
         key = "timer", self.c.number, self.side, cbh["path"], cbh["epoch"]
         probe = ("probe_out",) + key[1:]
@@ -293,9 +302,7 @@ class Sender:
         since = max(path.last_moved, path.last_heard or 0)
         if not path.probed:
             self.judge.due("REL-048", probe, since + self.probe_due(path))
-        in_a_row = path.timeout_at is not None and (path.last_heard or 0) < path.timeout_at
-        wait = min(2 * path.timeout_wait, MOST_RTO) if in_a_row else self.rto(path)
-        self.judge.due("REL-042", key, since + wait)
+        self.judge.due("REL-042", key, since + self.wait(path))
 
     def probe_sent(self, step):
         cbh, check = step["fields"]["CBH"], self.judge.check
@@ -306,6 +313,9 @@ class Sender:
             check("REL-036", step["fields"]["PATH_PROBE"]["highest_psn"] == (path.next - 1) % 2**32)
         if path.new_port:
             check("PATH-004", step["source_port"] == path.new_port)
+        if path.open():
+            since = max(path.last_moved, path.last_heard or 0)
+            check("REL-058", self.judge.now - since >= self.probe_due(path))
         path.probes[cbh["psn"]] = path.order
         path.probed = True
         self.judge.met(("probe_out", self.c.number, self.side, cbh["path"], cbh["epoch"]))

@@ -31,8 +31,6 @@ def write_over_four_paths():
                   {"STRM-014": "k5"}, short_piece, drop=("STRM-019",))
     yield s.wrong("other-key", "One packet names another key than the others of its message, and a region has that key.",
                   {"STRM-009": "k9"}, other_key)
-    yield s.wrong("no-end", "The last packet does not bear EOM, so it asks for its acknowledgment with AR.",
-                  {"STRM-016": "k19"}, no_end, drop=("REL-015",))
 
 
 def one_space(c):
@@ -68,11 +66,6 @@ def short_piece(c):
 def other_key(c):
     c.region("acceptor", rkey=0x00BADBAD)
     c.set("k9", "TAGH", rkey=0x00BADBAD)
-
-
-def no_end(c):
-    c.set("k19", "MSGH", mflags=0)
-    c.set("k19", "CBH", flags=AR)
 
 
 def gap_and_repair():
@@ -231,13 +224,14 @@ def tail_loss():
     full = s.ack(again[1].arrives, "acceptor", tag="full")
     s.finished(full.arrives, w2, tag="done")
     s.end(full.arrives + 10 * US)
-    s.keeps("REL-019", "REL-023", "REL-048", "REL-036", "REL-037", "REL-038", "REL-039", "REL-040", "REL-026", "REL-028", "PATH-004",
+    s.keeps("REL-019", "REL-023", "REL-048", "REL-058", "REL-036", "REL-037", "REL-038", "REL-039", "REL-040", "REL-026", "REL-028", "PATH-004",
             "CONN-014", "REL-032", "REL-015")
     yield s
     yield s.wrong("timeout-without-probe", "The sender asks nothing and repeats the first packet after its timeout.",
                   {"REL-035": "again0", "REL-048": "again0"}, without_probe,
-                  drop=("REL-036", "REL-037", "REL-038", "REL-039", "REL-040", "PATH-004", "CONN-014"))
+                  drop=("REL-058", "REL-036", "REL-037", "REL-038", "REL-039", "REL-040", "PATH-004", "CONN-014"))
     yield s.wrong("probe-late", "The probe comes 3 ms later than it is due.", {"REL-048": "probe"}, probe_late)
+    yield s.wrong("probe-early", "The probe comes after 300 us already.", {"REL-058": "probe"}, probe_early)
     yield s.wrong("probe-elsewhere", "The probe leaves from another source port than the data of its path.", {"PATH-004": "probe"},
                   lambda c: setattr(c["probe"], "port", 50077))
     yield s.wrong("probe-too-low", "The probe names the last but one PSN as the highest that was sent.", {"REL-036": "probe"},
@@ -260,6 +254,13 @@ def without_probe(c):
     full = c.ack(again.arrives, "acceptor")
     c["done"].at = full.arrives
     c["end"].at = full.arrives + 10 * US
+
+
+def probe_early(c):
+    by = 300 * US - 2 * MS
+    c.shift(by, "probe", "answer", "again0", "again1", "full")
+    c["done"].at += by
+    c["end"].at += by
 
 
 def probe_late(c):

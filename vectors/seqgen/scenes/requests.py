@@ -99,17 +99,17 @@ def atomic():
     s.finished(same.arrives, add, tag="done")
     s.look(same.arrives + US, "acceptor", VA, (42).to_bytes(8, "little"), tag="look")
     s.end(full.arrives + 10 * US)
-    s.keeps("OPS-001", "OPS-024", "OPS-027", "OPS-028", "OPS-029", "OPS-031", "OPS-032", "OPS-036", "REL-018", "REL-020", "REL-026", "REL-027",
-            "REL-035", "REL-040", "REL-048", "PKT-019", "PKT-020", "PKT-021", "ECN-005", "STRM-028")
+    s.keeps("OPS-001", "OPS-024", "OPS-027", "OPS-028", "OPS-029", "OPS-031", "OPS-032", "OPS-042", "REL-018", "REL-020", "REL-026", "REL-027",
+            "REL-035", "REL-040", "REL-048", "PKT-029", "PKT-020", "PKT-021", "ECN-005", "STRM-028")
     yield s
     yield s.wrong("added-twice", "The duplicate is carried out as well.", {"OPS-029": "look"},
                   lambda c: c["look"].what["memory"].update(hex=(43).to_bytes(8, "little").hex()), drop=("OPS-027",))
-    yield s.wrong("value-of-now", "The repeated response carries the value that the memory holds by then.", {"OPS-036": "same", "REL-027": "same"},
+    yield s.wrong("value-of-now", "The repeated response carries the value that the memory holds by then.", {"OPS-042": "same", "REL-027": "same"},
                   value_of_now)
     yield s.wrong("value-after", "The response carries the value after the operation.", {"OPS-028": "response"}, value_after,
-                  drop=("OPS-036", "OPS-029", "OPS-027", "REL-018", "REL-020", "REL-026", "REL-027", "REL-035", "REL-040", "REL-048", "ECN-005"))
+                  drop=("OPS-042", "OPS-029", "OPS-027", "REL-018", "REL-020", "REL-026", "REL-027", "REL-035", "REL-040", "REL-048", "ECN-005"))
     yield s.wrong("second-response", "The duplicate draws a response of its own under a new PSN.", {"OPS-029": "extra", "REL-026": "extra"}, second_response,
-                  drop=("OPS-027", "REL-040", "OPS-036"))
+                  drop=("OPS-027", "REL-040", "OPS-042"))
     yield s.wrong("not-added", "The value is returned but nothing is added.", {"OPS-027": "look"},
                   lambda c: c["look"].what["memory"].update(hex=(41).to_bytes(8, "little").hex()), drop=("OPS-029",))
 
