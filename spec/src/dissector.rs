@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use crate::{CodeSpace, CodeSpaceKind, PROFILE, Table, VERSION};
 
 /// The line in front of the generated part of `dissector/metaroce.lua`.
-pub const DISSECTOR_BEGIN: &str = "-- BEGIN GENERATED from spec/tables by metaroce-spec: do not edit";
+pub const DISSECTOR_BEGIN: &str =
+    "-- BEGIN GENERATED from spec/tables by metaroce-spec: do not edit";
 
 /// The line behind the generated part.
 pub const DISSECTOR_END: &str = "-- END GENERATED";
@@ -15,7 +16,11 @@ pub const DISSECTOR_END: &str = "-- END GENERATED";
 pub fn dissector_data(tables: &[Table], codes: &[CodeSpace]) -> String {
     let mut out = format!("{DISSECTOR_BEGIN}\n");
     line(&mut out, 0, &format!("local PROFILE = {}", quoted(PROFILE)));
-    line(&mut out, 0, &format!("local SPEC_VERSION = {}", quoted(VERSION)));
+    line(
+        &mut out,
+        0,
+        &format!("local SPEC_VERSION = {}", quoted(VERSION)),
+    );
     line(&mut out, 0, "local TABLES = {");
     for table in tables {
         table_lines(&mut out, table);
