@@ -47,6 +47,49 @@ impl Material {
             None => id.to_owned(),
         }
     }
+
+    /// The text with a link on every id of a clause that stands in its prose.
+    fn linked(&self, text: &str, up: &str) -> String {
+        let mut fenced = false;
+        let mut out = String::new();
+        for line in text.split_inclusive('\n') {
+            let fence = line.trim_start().starts_with("```");
+            fenced ^= fence;
+            if fenced || fence || line.starts_with('#') {
+                out.push_str(line);
+                continue;
+            }
+            for (i, part) in line.split('`').enumerate() {
+                if i % 2 == 1 {
+                    out.push_str(&format!("`{part}`"));
+                } else {
+                    self.link_words(&mut out, part, up);
+                }
+            }
+        }
+        out
+    }
+
+    fn link_words(&self, out: &mut String, text: &str, up: &str) {
+        let is_id = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '-';
+        let mut before = ' ';
+        let mut rest = text;
+        while !rest.is_empty() {
+            let end = rest.find(|c| !is_id(c)).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            // What follows a bracket is a link already.
+            match before {
+                '[' | '#' | '/' => out.push_str(word),
+                _ => out.push_str(&self.link(word, up)),
+            }
+            let mut others = after.chars();
+            before = others.next().unwrap_or(' ');
+            if !after.is_empty() {
+                out.push(before);
+            }
+            rest = others.as_str();
+        }
+    }
 }
 
 /// All files of the book.
@@ -62,7 +105,7 @@ pub fn files() -> Result<Files, RunError> {
     let mut files = Files::new();
     let data = |e: metaroce_spec::TableError| harness(&e);
     for (name, _, text) in CHAPTERS {
-        let page = chapters::page(&material, name, text);
+        let page = chapters::page(&material, name, &material.linked(text, "../"));
         files.insert(format!("src/chapters/{name}"), page);
     }
     indexes::pages(&material, &mut files).map_err(data)?;
@@ -113,4 +156,21 @@ pub fn write(folder: &Path) -> Result<usize, RunError> {
         std::fs::write(&path, text).map_err(io)?;
     }
     Ok(files.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_in_prose_are_linked_and_others_are_not() {
+        let material = Material {
+            clauses: metaroce_spec::clauses().unwrap(),
+            coverage: BTreeMap::new(),
+        };
+        let text = "# REL-001\nREL-002, (`REL-003` and XYZ-001)\n```\nREL-001\n```\n[REL-001](x)\n";
+        let expected = "# REL-001\n[REL-002](../chapters/06-reliability.md#rel-002), (`REL-003` and XYZ-001)\n\
+                        ```\nREL-001\n```\n[REL-001](x)\n";
+        assert_eq!(material.linked(text, "../"), expected);
+    }
 }

@@ -120,7 +120,11 @@ fn bad_scenarios_and_claims_are_refused_by_file_line_and_column() {
     );
     claims(
         &format!("{sound}wishes: 1\n"),
-        &["mine.yaml", "line 17", "column", "wishes"],
+        &["mine.yaml", "line 19", "column", "wishes"],
+    );
+    claims(
+        &sound.replace("features: []", "features: [flying]"),
+        &["mine.yaml", "no feature \"flying\"", "atomics"],
     );
     claims(
         &sound.replace("[send, write]", "[send, fly]"),

@@ -179,7 +179,10 @@ fn timers(timers: &[Timer]) -> String {
     );
     for timer in timers {
         let value = |value: Option<u64>| {
-            value.map_or_else(String::new, |value| format!("{value} {}", timer.unit))
+            value.map_or_else(String::new, |value| match timer.unit.as_str() {
+                "count" => value.to_string(),
+                unit => format!("{value} {unit}"),
+            })
         };
         let _ = writeln!(
             out,

@@ -56,8 +56,13 @@ fn the_blocks_of_the_chapters_are_what_the_tables_give() {
         if update && new != text {
             std::fs::write(&file, &new).unwrap();
         } else if !update {
-            assert_eq!(text, new, "{name}: run with METAROCE_UPDATE=1");
-            assert_eq!(text, *embedded);
+            let differs = text.lines().zip(new.lines()).position(|(a, b)| a != b);
+            let line = differs.map(|line| line + 1);
+            assert!(
+                text == new,
+                "{name}, line {line:?}: not what the tables give, run with METAROCE_UPDATE=1"
+            );
+            assert!(text == *embedded, "{name} is not what was embedded");
         }
     }
 }

@@ -15,7 +15,7 @@ pub struct Timer {
     pub id: String,
     /// Name in running text.
     pub name: String,
-    /// What it is counted in: a unit of time, or the things that are counted.
+    /// What it is measured in; `count` for a number of things, which the name says.
     pub unit: String,
     /// The value to start with.
     pub default: u64,

@@ -32,6 +32,7 @@ pub(super) fn pages(material: &Material, files: &mut Files) -> Result<(), RunErr
     let data = |e: metaroce_spec::TableError| RunError::Harness(e.to_string());
     put("README", introduction(material));
     let timers = block::render(&block::Marker::Timers).map_err(data)?;
+    let timers = material.linked(&timers, "");
     put("timers", format!("# Timers and limits\n\n{timers}"));
     put("changes", changes(material)?);
     put("judging/tests", tests(material)?);
@@ -89,7 +90,7 @@ fn introduction(material: &Material) -> String {
 }
 
 fn changes(material: &Material) -> Result<String, RunError> {
-    let mut out = CHANGES.trim_end().to_owned();
+    let mut out = material.linked(CHANGES.trim_end(), "");
     out.push_str("\n\n## Ids that are gone\n\n");
     let gone = metaroce_spec::retired().map_err(|e| RunError::Harness(e.to_string()))?;
     for gone in &gone {

@@ -1,12 +1,15 @@
-//! The worked sequences, step by step.
+//! The worked sequences, drawn step by step.
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
+use metaroce_spec::{Sequence, parse_sequences, render};
 
 use super::{Files, Material};
-use crate::coverage::{VECTORS, list};
+use crate::coverage::VECTORS;
 use crate::run::RunError;
+
+/// Folder of the sequences, below `vectors` and in the book.
+const FOLDER: &str = "sequences/";
 
 /// The page of a file of sequences, below the top of the book.
 pub(super) fn page_of(file: &str) -> String {
@@ -17,84 +20,40 @@ pub(super) fn pages(material: &Material, files: &mut Files) -> Result<(), RunErr
     let mut index = String::from(
         "# Worked sequences\n\nExchanges step by step, as data in `vectors/sequences`: those that keep to the clauses, and next to each the ones that break some.\n\n",
     );
-    let mut any = false;
-    for (file, text) in VECTORS {
-        let value: Value = serde_json::from_str(text)
-            .map_err(|e| RunError::Harness(format!("vectors/{file}: {e}")))?;
-        let sequences = list(&value["sequences"]);
-        let Some(first) = sequences.first() else {
-            continue;
-        };
-        any = true;
-        let title = word(first, "title");
+    for (file, text) in VECTORS.iter().filter(|(file, _)| file.starts_with(FOLDER)) {
+        let all =
+            parse_sequences(text).map_err(|e| RunError::Harness(format!("vectors/{file}: {e}")))?;
+        let title = all.sequences.first().map_or("", |s| s.title.as_str());
         let page = page_of(file);
-        let _ = writeln!(index, "- [{title}]({page}): {} sequences", sequences.len());
+        // Writing to a string cannot fail.
+        let _ = write!(index, "- [{title}]({page})");
+        let wrong = all.sequences.iter().filter(|s| s.base.is_some()).count();
+        let _ = writeln!(index, ", and {wrong} that go wrong");
         let mut out = format!("# {title}\n\nThe data: `vectors/{file}`.\n");
-        for sequence in sequences {
+        for sequence in &all.sequences {
             out.push_str(&show(material, sequence));
         }
         files.insert(format!("src/{page}"), out);
-    }
-    if !any {
-        index.push_str("None so far.\n");
     }
     files.insert("src/sequences.md".to_owned(), index);
     Ok(())
 }
 
-fn word<'v>(value: &'v Value, key: &str) -> &'v str {
-    value[key].as_str().unwrap_or_default()
-}
-
-fn show(material: &Material, sequence: &Value) -> String {
-    let link = |id: &Value| material.link(id.as_str().unwrap_or_default(), "../");
-    let mut out = format!(
-        "\n## {}\n\n{}. {}\n\n",
-        word(sequence, "id"),
-        word(sequence, "title"),
-        word(sequence, "shows")
-    );
-    let keeps: Vec<String> = list(&sequence["satisfies"]).iter().map(link).collect();
+fn show(material: &Material, sequence: &Sequence) -> String {
+    let mut out = format!("\n## {}\n\n", sequence.id);
+    let link = |id: &String| material.link(id, "../");
+    let keeps: Vec<String> = sequence.satisfies.iter().map(link).collect();
     if !keeps.is_empty() {
-        // Writing to a string cannot fail.
         let _ = writeln!(out, "Keeps to {}.\n", keeps.join(", "));
     }
-    let broken: Vec<String> = list(&sequence["violates"])
+    let broken: Vec<String> = sequence
+        .violates
         .iter()
-        .map(|broken| format!("{} at step {}", link(&broken["clause"]), broken["step"]))
+        .map(|broken| link(&broken.clause))
         .collect();
     if !broken.is_empty() {
         let _ = writeln!(out, "Breaks {}.\n", broken.join(", "));
     }
-    out.push_str("```text\n");
-    for (n, step) in list(&sequence["steps"]).iter().enumerate() {
-        let at = step["at_ns"].as_u64().unwrap_or_default();
-        let (whole, rest) = (at / 1000, at % 1000);
-        let _ = writeln!(out, "{n:3} {whole:8}.{rest:03} us  {}", what(step));
-    }
-    out.push_str("```\n");
+    let _ = writeln!(out, "```text\n{}\n```", render(sequence).trim_end());
     out
-}
-
-/// One step in words.
-fn what(step: &Value) -> String {
-    if word(step, "kind") != "packet" {
-        return format!("{}: {}", word(step, "side"), step["what"]);
-    }
-    let cbh = &step["fields"]["CBH"];
-    let arrow = match word(step, "from") {
-        "initiator" => "initiator -->",
-        _ => "<-- acceptor ",
-    };
-    let fate = match &step["fate"] {
-        Value::String(fate) => fate.clone(),
-        other => other.to_string(),
-    };
-    format!(
-        "{arrow} {} path {} psn {} {}",
-        word(step, "packet"),
-        cbh["path"],
-        cbh["psn"],
-        fate
-    )
 }
