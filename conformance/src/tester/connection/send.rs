@@ -109,8 +109,17 @@ impl Connection {
         }
         let next = self.next_psn(data.path);
         self.send_packet(now, data, next.add(data.ahead), Flags(0), out)?;
-        if data.is_sound(self.setup.paths) {
+        let sound = data.is_sound(self.setup.paths);
+        // What is refused keeps its numbers: another message under them would be one that contradicts it.
+        let refused = !sound && data.expect == Expect::Nak;
+        if sound || refused {
             self.next_psn.insert(data.path, next.add(1));
+        }
+        if refused {
+            self.next_msn += 1;
+            if data.operation == Operation::Send {
+                self.next_rqsn = self.next_rqsn.wrapping_add(1);
+            }
         }
         Ok(())
     }
