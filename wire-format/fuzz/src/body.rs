@@ -47,6 +47,16 @@ fn payload(data: &[u8]) {
             }
         });
         assert!(fields >= 10 && bytes <= data.len());
+        // Data has a message header, and so room for the payload it shows.
+        if let Some(msgh) = body.msgh() {
+            assert!(cbh.opcode.is_data());
+            let payload = body.payload().map_or(0, <[u8]>::len);
+            assert!(
+                unsealed.is_err() || u64::from(msgh.offset) + payload as u64 <= u64::from(msgh.len)
+            );
+        } else {
+            assert!(body.payload().is_none() && body.tagh().is_none());
+        }
         rewrite(data, &packet, unsealed.is_ok());
     }
     if data.len() >= crc::LEN {
