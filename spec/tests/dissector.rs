@@ -1,7 +1,5 @@
 //! The generated part of the Wireshark dissector is what the tables give. With METAROCE_UPDATE=1 it is written again.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
-
 use std::path::Path;
 
 use metaroce_spec::{DISSECTOR_BEGIN, DISSECTOR_END, codes, dissector_data, tables};

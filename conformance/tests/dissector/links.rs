@@ -14,6 +14,12 @@ pub struct Seen {
     src: IpAddr,
     dst: IpAddr,
     name: &'static str,
+    dcid: u64,
+    /// Epoch and path.
+    path: (u64, u64),
+    psn: u32,
+    /// Whether the packet takes a PSN.
+    is_data: bool,
     numbers: BTreeMap<String, u64>,
     vector: Vec<u8>,
 }
@@ -39,6 +45,10 @@ impl Seen {
             src,
             dst,
             name: packet.cbh.opcode.name().unwrap_or("UNKNOWN"),
+            dcid: packet.cbh.dcid.value().into(),
+            path: (packet.cbh.epoch.into(), packet.cbh.path.into()),
+            psn: packet.cbh.psn.value(),
+            is_data: packet.cbh.opcode.is_data() && packet.cbh.opcode.name().is_some(),
             numbers: BTreeMap::new(),
             vector: Vec::new(),
         };
@@ -56,26 +66,9 @@ impl Seen {
         self.numbers[name]
     }
 
-    fn psn(&self) -> u32 {
-        self.number("CBH.psn") as u32
-    }
-
-    fn dcid(&self) -> u64 {
-        self.number("CBH.dcid")
-    }
-
-    fn path(&self) -> (u64, u64) {
-        (self.number("CBH.epoch"), self.number("CBH.path"))
-    }
-
-    /// Whether the packet takes a PSN.
-    fn is_data(&self) -> bool {
-        (0x01..0x40).contains(&self.number("CBH.opcode")) && self.name != "UNKNOWN"
-    }
-
     /// Whether the packet is marked as a retransmission.
     pub fn is_retransmission(&self) -> bool {
-        self.is_data() && self.number("CBH.flags") & 0x40 != 0
+        self.is_data && self.number("CBH.flags") & 0x40 != 0
     }
 
     /// Whether an earlier packet of the capture, at either tap, has the same PSN on the same path.
@@ -85,17 +78,17 @@ impl Seen {
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        other.is_data()
+        other.psn == self.psn
+            && other.is_data
             && (other.src, other.dst) == (self.src, self.dst)
-            && other.dcid() == self.dcid()
-            && other.path() == self.path()
-            && other.psn() == self.psn()
+            && other.dcid == self.dcid
+            && other.path == self.path
     }
 
     /// The PSN up to which an acknowledgment or a report of a path has everything.
     fn cumulative(&self) -> Option<u32> {
         match self.name {
-            "ACK" | "ACK_SACK" => Some(self.psn()),
+            "ACK" | "ACK_SACK" => Some(self.psn),
             "PATH_PROBE_ACK" | "PATH_RETIRED" => {
                 Some(self.number(&format!("{}.cum_psn", self.name)) as u32)
             }
@@ -117,11 +110,13 @@ impl Seen {
 
     /// Whether `data` is what this packet speaks about, given which ids belong together.
     fn speaks_of(&self, data: &Self, pairs: &BTreeSet<(u64, u64)>) -> bool {
-        let connection = match (self.name, self.dcid()) {
-            ("NAK", 0) => data.dcid() == self.number("NAK.detail"),
-            _ => pairs.contains(&(self.dcid(), data.dcid())),
-        };
-        connection && data.is_data() && data.path() == self.path() && self.answers(data)
+        if !data.is_data || data.path != self.path || !self.answers(data) {
+            return false;
+        }
+        match (self.name, self.dcid) {
+            ("NAK", 0) => data.dcid == self.number("NAK.detail"),
+            _ => pairs.contains(&(self.dcid, data.dcid)),
+        }
     }
 
     /// Whether the other packet went the other way, at the same tap.
@@ -152,7 +147,7 @@ fn is_answer(answer: &Seen, request: &Seen) -> bool {
             .iter()
             .any(|(name, requests)| *name == answer.name && requests.contains(&request.name)),
     };
-    kinds && answer.psn() == request.psn() && answer.answers(request)
+    kinds && answer.psn == request.psn && answer.answers(request)
 }
 
 /// Which connection ids belong together, both ways, as the handshakes of the capture tell.
@@ -160,7 +155,7 @@ fn pairs(seen: &[Seen]) -> BTreeSet<(u64, u64)> {
     let accepts = seen.iter().filter(|packet| packet.name == "ACCEPT");
     accepts
         .flat_map(|accept| {
-            let (theirs, ours) = (accept.dcid(), accept.number("params.scid"));
+            let (theirs, ours) = (accept.dcid, accept.number("params.scid"));
             [(theirs, ours), (ours, theirs)]
         })
         .collect()
@@ -177,11 +172,10 @@ pub fn links(seen: &[Seen]) -> BTreeMap<u64, Links> {
     let mut answered = BTreeSet::new();
     for (index, packet) in seen.iter().enumerate() {
         let before = &seen[..index];
-        if packet.is_data() {
-            if let Some(original) = original(packet, before) {
-                links.get_mut(&packet.frame).unwrap().original = vec![original];
-                links.get_mut(&original).unwrap().again.push(packet.frame);
-            }
+        let original = packet.is_data.then(|| original(packet, before));
+        if let Some(original) = original.flatten() {
+            links.get_mut(&packet.frame).unwrap().original = vec![original];
+            links.get_mut(&original).unwrap().again.push(packet.frame);
         }
         if let Some(cumulative) = packet.cumulative() {
             for frame in newly_covered(packet, cumulative, before, &pairs, &covered) {
@@ -191,9 +185,8 @@ pub fn links(seen: &[Seen]) -> BTreeMap<u64, Links> {
             }
         }
         let of_connection = |request: &&Seen| {
-            let opens = request.name == "OPEN" && packet.dcid() == request.number("params.scid");
-            is_answer(packet, request)
-                && (opens || pairs.contains(&(packet.dcid(), request.dcid())))
+            let opens = request.name == "OPEN" && packet.dcid == request.number("params.scid");
+            is_answer(packet, request) && (opens || pairs.contains(&(packet.dcid, request.dcid)))
         };
         let requests: Vec<u64> = before
             .iter()
@@ -213,7 +206,7 @@ pub fn links(seen: &[Seen]) -> BTreeMap<u64, Links> {
             let mut refused = before
                 .iter()
                 .rev()
-                .filter(|data| packet.speaks_of(data, &pairs) && data.psn() == psn);
+                .filter(|data| packet.speaks_of(data, &pairs) && data.psn == psn);
             if let Some(refused) = refused.next() {
                 links.get_mut(&packet.frame).unwrap().refuses = vec![refused.frame];
                 let of_refused = links.get_mut(&refused.frame).unwrap();
@@ -266,11 +259,11 @@ fn newly_covered(
         .find(|bit| ack.vector[bit / 8] >> (7 - bit % 8) & 1 == 1);
     let highest = last_bit.map_or(cumulative, |bit| cumulative.wrapping_add(1 + bit as u32));
     let is_ahead = |a: u32, b: u32| (a.wrapping_sub(b) as i32) > 0;
-    if !data.iter().any(|data| !is_ahead(highest, data.psn())) {
+    if !data.iter().any(|data| !is_ahead(highest, data.psn)) {
         return Vec::new();
     }
     data.iter()
-        .filter(|data| !covered.contains(&data.frame) && ack.covers(cumulative, data.psn()))
+        .filter(|data| !covered.contains(&data.frame) && ack.covers(cumulative, data.psn))
         .map(|data| data.frame)
         .collect()
 }
