@@ -42,9 +42,10 @@ pub(super) fn pages(material: &Material, files: &mut Files) -> Result<(), RunErr
 }
 
 fn configuration() -> String {
+    // Two hyphens in the name of a sequence are no dash, and belong to its anchor.
     format!(
         "[book]\ntitle = \"MetaRoCE, the open profile\"\nlanguage = \"en\"\n\n\
-         [output.html]\nno-section-label = true\nadditional-css = [\"book.css\"]\n\n\
+         [output.html]\nno-section-label = true\nsmart-punctuation = false\nadditional-css = [\"book.css\"]\n\n\
          [output.html.fold]\nenable = true\nlevel = 0\n\n# {}, specification {}\n",
         metaroce_spec::PROFILE,
         metaroce_spec::VERSION
@@ -59,7 +60,7 @@ const STYLE: &str = "\
 .content main .table-wrapper { overflow-x: auto; }
 .content main table { margin: 0.5em 0; font-size: 0.9em; }
 .content main table td { vertical-align: top; }
-.content main table td a { white-space: nowrap; }
+.content main td a, .content main p a { white-space: nowrap; }
 svg.machine { max-width: 100%; height: auto; }
 ";
 
