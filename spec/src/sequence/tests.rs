@@ -1,7 +1,5 @@
 //! Form and drawing of a small sequence.
 
-#![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
-
 use super::{SequenceError, parse_sequences, render};
 
 const SIDE: &str = r#"{"address": "192.0.2.1", "port": 49200, "cid": 1, "isn": 4294967295, "clock_ns": 0, "ts_unit_ns": 1,
