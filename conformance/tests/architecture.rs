@@ -211,7 +211,7 @@ fn libraries_stay_behind_one_module() {
             "conformance/src/trace/pcapng.rs",
         ),
         ("serde_saphyr::", "conformance", "conformance/src/yaml.rs"),
-        ("serde_saphyr::", "spec", "spec/src/table.rs"),
+        ("serde_saphyr::", "spec", "spec/src/yaml.rs"),
         ("quick_junit::", "reports", "reports/src/junit.rs"),
         ("clap::", "conformance", "conformance/src/main.rs"),
         ("indicatif::", "conformance", "conformance/src/main.rs"),

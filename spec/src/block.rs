@@ -63,7 +63,7 @@ pub fn all() -> Result<Vec<Marker>, TableError> {
 /// A [`TableError`] in tables or data, or one that says that there is nothing of that name.
 pub fn render(marker: &Marker) -> Result<String, TableError> {
     let missing = |what: &str, name: &str| {
-        crate::table::whole("chapters", format!("there is no {what} of the name {name}"))
+        crate::yaml::whole("chapters", format!("there is no {what} of the name {name}"))
     };
     Ok(match marker {
         Marker::Table(name) => {

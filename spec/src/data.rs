@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_saphyr::Spanned;
 
-use crate::table::{fail, is_name, read};
+use crate::table::is_name;
+use crate::yaml::{Spanned, fail, read};
 use crate::{CHAPTERS, DATA, TableError};
 
 /// Something that an implementation may leave out.

@@ -15,6 +15,7 @@ mod sequence;
 mod state;
 mod table;
 mod timer;
+mod yaml;
 
 pub use clause::{Clause, Level, Observability, Role, Source};
 pub use data::{Feature, Retired, features, parse_features, parse_retired, retired};

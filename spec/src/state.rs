@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
-use serde_saphyr::Spanned;
 
-use crate::table::{error, fail, is_name, read, whole};
+use crate::table::is_name;
+use crate::yaml::{Spanned, error, fail, read, whole};
 use crate::{Clause, STATES, TableError};
 
 /// A state machine.

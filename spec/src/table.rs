@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_saphyr::{Location, Spanned};
 
+use crate::yaml::{Spanned, error, fail, read, whole};
 use crate::{CODES, TABLES};
 
 /// A header, or a packet with the headers it is made of.
@@ -386,22 +386,6 @@ fn check_layout(table: &Table, by_name: &BTreeMap<&str, &Table>) -> Result<(), T
     Ok(())
 }
 
-pub(crate) fn read<T: serde::de::DeserializeOwned>(
-    file: &str,
-    text: &str,
-) -> Result<T, TableError> {
-    let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_str_with_options(text, options).map_err(|e| {
-        let at = e.location();
-        TableError {
-            file: file.to_owned(),
-            line: at.map_or(0, |l| l.line()),
-            column: at.map_or(0, |l| l.column()),
-            message: e.without_snippet().to_string(),
-        }
-    })
-}
-
 fn upper_case(file: &str, name: &Spanned<String>) -> Result<(), TableError> {
     if is_name(&name.value, |b| b.is_ascii_uppercase()) {
         Ok(())
@@ -424,29 +408,6 @@ fn fits(value: u64, width: u32) -> bool {
         value == 0
     } else {
         value.checked_shr(width).is_none_or(|rest| rest == 0)
-    }
-}
-
-pub(crate) fn error<T>(file: &str, at: &Spanned<T>, message: String) -> TableError {
-    let location: Location = at.referenced;
-    TableError {
-        file: file.to_owned(),
-        line: location.line(),
-        column: location.column(),
-        message,
-    }
-}
-
-pub(crate) fn fail<T, R>(file: &str, at: &Spanned<T>, message: String) -> Result<R, TableError> {
-    Err(error(file, at, message))
-}
-
-pub(crate) fn whole(file: &str, message: String) -> TableError {
-    TableError {
-        file: file.to_owned(),
-        line: 0,
-        column: 0,
-        message,
     }
 }
 

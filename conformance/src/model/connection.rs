@@ -116,6 +116,8 @@ impl Connection {
 pub struct Stream {
     /// STREAM_OPEN_ACK with status 0, at this tap.
     pub open: Option<Moment>,
+    /// Whether the judged side has asked for it: it then takes data that overtake the answer.
+    pub asked: bool,
     /// First MSN of both directions.
     pub first_msn: Msn,
     /// First RQSN of both directions.
@@ -142,6 +144,7 @@ impl Stream {
     pub(super) fn new(first_msn: Msn, first_rqsn: Rqsn) -> Self {
         Self {
             open: None,
+            asked: false,
             first_msn,
             first_rqsn,
             limit: None,

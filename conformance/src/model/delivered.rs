@@ -100,7 +100,7 @@ impl Model {
         let packets = piece.map_or(1, |_| connection.packets_of(msgh.len));
         let payload_size = connection.payload_size().max(1);
         let open = connection.streams.get(&msgh.stream);
-        let Some(stream) = open.filter(|stream| stream.open.is_some()) else {
+        let Some(stream) = open.filter(|stream| stream.open.is_some() || stream.asked) else {
             return Some(SuspectClass::NoStream);
         };
         let place = u64::from(msgh.rqsn.distance_from(stream.first_rqsn));

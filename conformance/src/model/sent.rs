@@ -80,7 +80,7 @@ impl Model {
                 connection.closing.nak_sent.get_or_insert(moment);
             }
             Some(Body::StreamOpen(open)) => {
-                let _new = stream(connection, open.stream, open.first_msn, open.first_rqsn);
+                stream(connection, open.stream, open.first_msn, open.first_rqsn).asked = true;
             }
             Some(Body::StreamOpenAck(ack)) if ack.status == 0 => {
                 if let Some(stream) = connection.streams.get_mut(&ack.stream) {

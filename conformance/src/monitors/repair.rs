@@ -165,8 +165,9 @@ impl Repairs {
     fn fits(&self, answer: bool, transmissions: u32) -> bool {
         match self.cause {
             Cause::Gap => !answer && transmissions == 1,
-            Cause::LostRepair => !answer && transmissions > 1,
-            Cause::Answer => answer,
+            // A packet that has been sent eight times waits for the timeout (REL-060).
+            Cause::LostRepair => !answer && (2..8).contains(&transmissions),
+            Cause::Answer => answer && transmissions < 8,
         }
     }
 

@@ -49,6 +49,17 @@ impl Requests {
         });
     }
 
+    /// Notes that a packet leaves: the pause before a repetition counts from then on, and not from when it was made.
+    pub(super) fn left(&mut self, now: u64, bytes: &[u8]) {
+        let same = self
+            .open
+            .iter_mut()
+            .filter(|request| request.bytes == bytes);
+        for request in same {
+            request.due = now + request.pause;
+        }
+    }
+
     /// Takes the request that an answer with `id` belongs to, if it is of that kind.
     pub(super) fn answered(&mut self, id: u32, is: impl Fn(Purpose) -> bool) -> Option<Request> {
         let index = self

@@ -114,7 +114,7 @@ impl Connection {
         let Some(stream) = self
             .streams
             .get(&msgh.stream)
-            .filter(|stream| stream.is_known())
+            .filter(|stream| stream.state.takes_data())
         else {
             return Placed::Nowhere;
         };

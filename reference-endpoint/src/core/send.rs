@@ -23,6 +23,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         if let Some((port, bytes)) = self.control.pop_front() {
+            self.requests.left(now, &bytes);
             out.clear();
             out.extend_from_slice(&bytes);
             return Some(self.transmit(port, Ecn::NotEct));

@@ -135,11 +135,13 @@ impl Connection {
             return;
         }
         let known = self.streams.get(&open.stream);
-        let fits =
-            open.stream.is_multiple_of(2) && self.streams.len() < usize::from(self.mine.streams);
+        // Odd ids are for this side to open.
+        let theirs = open.stream.is_multiple_of(2);
+        let fits = theirs && self.streams.len() < usize::from(self.mine.streams);
         let status = match known {
             Some(stream) if stream.opened_by == Some(id) => OPEN,
             Some(_) => IN_USE,
+            None if !theirs => IN_USE,
             None if fits => OPEN,
             None => NO_RESOURCE,
         };
@@ -153,6 +155,7 @@ impl Connection {
             stream.on_credit(open.rq_limit);
             self.streams.insert(open.stream, stream);
         }
+        let opened = status == OPEN;
         let answer = StreamOpenAck {
             stream: open.stream,
             status,
@@ -160,9 +163,17 @@ impl Connection {
             first_msn: open.first_msn,
             first_rqsn: open.first_rqsn,
             // What was posted when the stream was opened: none. Every repetition says the same.
-            rq_limit: open.first_rqsn,
+            rq_limit: if opened {
+                open.first_rqsn
+            } else {
+                Rqsn::new(0)
+            },
             rsvd_b: 0,
-            src_qpn: U24::new(u32::from(open.stream) + 1),
+            src_qpn: U24::new(if opened {
+                u32::from(open.stream) + 1
+            } else {
+                0
+            }),
             rsvd_c: 0,
             dst_qpn: open.src_qpn,
         };

@@ -185,6 +185,11 @@ impl StreamState {
     pub(super) fn is_known(self) -> bool {
         matches!(self, Self::Open | Self::Ended)
     }
+
+    /// Whether data are taken. Those of a peer that has agreed may overtake its answer, or the answer is lost (STRM-046).
+    pub(super) fn takes_data(self) -> bool {
+        matches!(self, Self::Opening | Self::Open)
+    }
 }
 
 named! {
