@@ -307,7 +307,12 @@ impl InPath {
         sack: Option<Sack>,
     ) -> AckSent {
         let claimed = position(self.isn, cum);
-        let definite = self.definite(time, allowance);
+        let due = self.definite(time, allowance);
+        // Where time is exact, every arrival is known. Elsewhere, whoever is behind with its work speaks of an earlier arrival. That is late, and judged as such, but no lie as long
+        // as nothing later shows in it.
+        let behind = due.filter(|_| allowance > 0);
+        let behind = behind.and_then(|due| self.behind(&header, claimed, sack.as_ref(), due));
+        let definite = behind.or(due);
         let after = definite.map_or(0, |arrival| arrival.seq);
         let triggers: Vec<Arrival> = self
             .arrivals
@@ -430,6 +435,32 @@ impl InPath {
         });
         let below = below.take(WINDOW as usize).map(|at| psn_at(self.isn, at));
         (below.collect(), bits.collect())
+    }
+
+    /// The arrival before `due` that an acknowledgment echoes, if it reports nothing that came after it.
+    fn behind(
+        &self,
+        header: &AckHeader,
+        claimed: i64,
+        sack: Option<&Sack>,
+        due: Arrival,
+    ) -> Option<Arrival> {
+        let mut latest_first = self.arrivals.iter().rev();
+        let echoed = latest_first.find(|arrival| arrival.timestamp == header.timestamp_echo)?;
+        if echoed.seq >= due.seq {
+            return None;
+        }
+        let shows = |arrival: &Arrival| {
+            let at = position(self.isn, arrival.psn);
+            at <= claimed || sack.is_some_and(|sack| has_bit(sack, claimed, at))
+        };
+        let mut later = self
+            .arrivals
+            .iter()
+            .rev()
+            .take_while(|arrival| arrival.seq > echoed.seq);
+        let ahead = later.any(|arrival| !arrival.duplicate && shows(arrival));
+        (!ahead).then_some(*echoed)
     }
 
     /// What had arrived up to `trigger` and is not in a report.

@@ -42,6 +42,31 @@ fn an_acknowledgment_that_crosses_a_packet_is_charged_without_an_allowance_alone
 }
 
 #[test]
+fn an_endpoint_that_is_behind_is_late_and_no_liar() {
+    let mut t = ready_receiver();
+    t.arrive(0, 0, write(0, 700), 0);
+    let behind = t.reply_pkt(0);
+    t.wait(10 * US);
+    t.arrive(0, 1, write(0, 700), 1);
+    t.wait(5 * MS);
+    t.tx(behind);
+    t.wait(5 * MS);
+    t.reply(0);
+    t.wait(MS);
+    t.allowance = MS;
+    let found = broken(&t);
+    assert!(
+        !found.contains(&"REL-013") && !found.contains(&"REL-022"),
+        "{found:?}"
+    );
+    // The same echo over a report that knows of more is one.
+    let mut liar = t.clone();
+    let echo = liar.ack_of(0, 0).u32(16);
+    liar.ack_of(0, 1).put(16, echo);
+    assert!(broken(&liar).contains(&"REL-022"), "{:?}", broken(&liar));
+}
+
+#[test]
 fn a_repair_that_crosses_its_acknowledgment_is_no_violation() {
     let mut t = sending();
     let again = t.find(true, Opcode::WRITE).clone().flag(Flags::RTX);
