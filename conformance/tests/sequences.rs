@@ -15,7 +15,7 @@ use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::metaroce::{Value, parse};
 
 /// What an implementer must be able to look up.
-const WORKED: [&str; 19] = [
+const WORKED: [&str; 25] = [
     "write-over-four-paths",
     "gap-and-repair",
     "lost-retransmission",
@@ -35,6 +35,12 @@ const WORKED: [&str; 19] = [
     "fetch-and-add-once",
     "late-duplicate",
     "timeouts-back-off",
+    "plane-failure",
+    "send-with-invalidation",
+    "compare-and-swap",
+    "marks-and-windows",
+    "data-before-the-answer",
+    "paused-and-resumed",
 ];
 /// Wrong versions that each of them has, at least.
 const WRONG_EACH: usize = 2;
@@ -131,6 +137,7 @@ fn a_packet_that_was_changed_is_refused() {
         .replace_range(40..42, "77")));
     assert!(refused(&|packet| packet.packet = "SEND".to_owned()));
     assert!(refused(&|packet| packet.from = End::Acceptor));
+    assert!(refused(&|packet| packet.plane = 1));
     assert!(refused(&|packet| {
         let field = packet
             .fields
@@ -145,6 +152,37 @@ fn a_packet_that_was_changed_is_refused() {
     }));
 }
 
+/// The trailer covers the addresses, so that a packet fits one plane only.
+#[test]
+fn a_packet_belongs_to_the_planes_that_are_told() {
+    let all = sequences();
+    let sequence = &all["plane-failure"];
+    assert!(sequence.connections[0].planes() > 1);
+    let mut seen = BTreeSet::new();
+    for step in &sequence.steps {
+        let Step::Packet(packet) = step else { continue };
+        seen.insert(packet.plane);
+        assert_eq!(packet.to_plane, None);
+        let mut other = packet.clone();
+        other.plane = 1 - packet.plane;
+        assert!(check_packet(sequence, &other).is_err());
+        other.to_plane = Some(packet.plane);
+        assert!(check_packet(sequence, &other).is_err());
+        other.plane = 7;
+        assert!(check_packet(sequence, &other).is_err());
+    }
+    assert_eq!(seen, BTreeSet::from([0, 1]));
+    // The one way to say that two planes are joined, which no right sequence does.
+    for (id, sequence) in &all {
+        for step in &sequence.steps {
+            let Step::Packet(packet) = step else { continue };
+            let joins = packet.to_plane.is_some();
+            assert!(!joins || packet.to_plane != Some(packet.plane), "{id}");
+            assert!(!joins || sequence.base.is_some(), "{id}");
+        }
+    }
+}
+
 #[test]
 fn time_goes_on_and_fates_are_possible() {
     for (id, sequence) in sequences() {
@@ -154,7 +192,7 @@ fn time_goes_on_and_fates_are_possible() {
             matches!(sequence.steps.last(), Some(Step::Event(event)) if event.what == Happening::End {}),
             "{id}"
         );
-        let mut routes: BTreeMap<(usize, End, u16), u64> = BTreeMap::new();
+        let mut routes: BTreeMap<(usize, End, u8, u16), u64> = BTreeMap::new();
         for (number, step) in sequence.steps.iter().enumerate() {
             assert!(
                 step.connection() < sequence.connections.len(),
@@ -174,7 +212,12 @@ fn time_goes_on_and_fates_are_possible() {
             }
             // A route is first-in first-out but for what is said to be delayed.
             if !matches!(packet.fate, Fate::Delayed { .. }) {
-                let route = (packet.connection, packet.from, packet.source_port);
+                let route = (
+                    packet.connection,
+                    packet.from,
+                    packet.plane,
+                    packet.source_port,
+                );
                 let before = routes.insert(route, arrives);
                 assert!(before < Some(arrives), "{id}, step {number} overtakes");
             }
@@ -299,7 +342,13 @@ fn check_packet(sequence: &Sequence, packet: &PacketStep) -> Result<(), String> 
         connection.end(packet.from),
         connection.end(packet.from.other()),
     );
-    let pseudo = PseudoHeader::new(own.address, SocketAddr::new(peer.address, peer.port));
+    let to_plane = packet.to_plane.unwrap_or(packet.plane);
+    let (Some(source), Some(destination)) =
+        (own.address_in(packet.plane), peer.address_in(to_plane))
+    else {
+        return Err("there is no such plane".to_owned());
+    };
+    let pseudo = PseudoHeader::new(source, SocketAddr::new(destination, peer.port));
     let bytes = unhex(&packet.datagram);
     let parsed = parse(&bytes, &pseudo).map_err(|error| error.to_string())?;
     let name = parsed.cbh.opcode.name();

@@ -126,6 +126,15 @@ fn is_first(position: &usize) -> bool {
     *position == 0
 }
 
+/// Plane 0 is left out.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the serialiser passes a reference"
+)]
+fn is_plane_0(plane: &u8) -> bool {
+    *plane == 0
+}
+
 /// Something that happens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
@@ -165,6 +174,12 @@ pub struct PacketStep {
     pub connection: usize,
     /// Who sends it.
     pub from: End,
+    /// The plane of its source address; left out where it is 0.
+    #[serde(default, skip_serializing_if = "is_plane_0")]
+    pub plane: u8,
+    /// The plane of its destination address, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_plane: Option<u8>,
     /// From which UDP source port; it goes to the port of the other end.
     pub source_port: u16,
     /// Codepoint with which it is sent.
@@ -337,6 +352,11 @@ pub enum Happening {
         va: String,
         /// The bytes, hex.
         hex: String,
+    },
+    /// A key opens nothing any more from now on.
+    Invalidated {
+        /// The key.
+        rkey: u32,
     },
     /// A timer has run out; what the end does then are the steps after this one.
     Timer {

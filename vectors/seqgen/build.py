@@ -177,11 +177,14 @@ class Scene:
             return {"delayed": {"arrives_ns": late}}
         return {"delivered": {"arrives_ns": arrives}}
 
-    def packet(self, at, side, fields, path, ecn, tag=None, connection=0, port=None, port_path=None, **fate):
-        """Any packet; the route is that of `port_path`, or of the path itself."""
+    def packet(self, at, side, fields, path, ecn, tag=None, connection=0, port=None, port_path=None, plane=None, to_plane=None, **fate):
+        """Any packet; the route is that of `port_path`, or of the path itself, and so is the plane where none is named."""
         route = path if port_path is None else port_path
+        if plane is None:
+            plane = route % (1 + len(self.connections[connection][side]["planes"]))
         step = Step(at, side, connection, fields=fields, ecn=ecn, fate=self.fate(at, route, **fate),
-                    port=port or self.port(connection, side, route), ack=None, refused=False, override={})
+                    port=port or self.port(connection, side, route), ack=None,
+                    plane=plane, to_plane=plane if to_plane is None else to_plane, refused=False, override={})
         fields["CBH"]["dcid"] = self.connections[connection][wire.other(side)]["cid"]
         return self.add(step, tag)
 
@@ -269,6 +272,11 @@ class Scene:
         scene.violates = list(violates.items())
         scene.satisfies = [c for c in scene.satisfies if c not in violates and c not in drop]
         return scene
+
+    def then(self, edit):
+        """A further change to a copy."""
+        edit(self)
+        return self
 
     def drop(self, *tags):
         for tag in tags:

@@ -35,9 +35,12 @@ def form(scene, step):
         return head | {"side": step.side, "what": step.what}
     fields, connection = step.fields, scene.connections[step.connection]
     fate = "lost" if "lost" in step.fate else step.fate
+    planes = {"plane": step.plane} if step.plane else {}
+    if step.to_plane != step.plane:
+        planes["to_plane"] = step.to_plane
     return head | {
-        "from": step.side, "source_port": step.port, "ecn": step.ecn, "packet": wire.NAME[fields["CBH"]["opcode"]],
-        "datagram": wire.encode(connection, step.side, fields).hex(), "fields": fields, "fate": fate,
+        "from": step.side, **planes, "source_port": step.port, "ecn": step.ecn, "packet": wire.NAME[fields["CBH"]["opcode"]],
+        "datagram": wire.encode(connection, step.side, fields, step.plane, step.to_plane).hex(), "fields": fields, "fate": fate,
     }
 
 

@@ -33,7 +33,12 @@ def packet_problems(sequence, step):
     datagram = bytes.fromhex(step["datagram"])
     if wire.decode(datagram) != step["fields"]:
         yield "the fields are not those of the datagram"
-    if wire.encode(connection, side, step["fields"]) != datagram:
+    plane = step.get("plane", 0)
+    to_plane = step.get("to_plane", plane)
+    if max(plane, to_plane) > min(len(connection[end]["planes"]) for end in wire.SIDES):
+        yield "there is no such plane"
+        return
+    if wire.encode(connection, side, step["fields"], plane, to_plane) != datagram:
         yield "the datagram is not that of the fields"
     if wire.NAME[datagram[1]] != step["packet"]:
         yield "the packet has another name"
@@ -61,7 +66,7 @@ def arrival_problems(steps):
             yield f"step {n}: only capable packets can be marked"
         if kind == "duplicated" and times["again_ns"] <= times["arrives_ns"]:
             yield f"step {n}: the second copy comes first"
-        route = step.get("connection", 0), step["from"], step["source_port"]
+        route = step.get("connection", 0), step["from"], step.get("plane", 0), step["source_port"]
         if kind == "delayed":
             continue
         if times["arrives_ns"] <= routes.get(route, -1):

@@ -63,18 +63,23 @@ def blank(name):
     return fields
 
 
-def pseudo(connection, side):
-    """What the trailer covers of the addresses, for a packet from `side`."""
+def address(end, plane):
+    """The address of an end in a plane."""
+    return end["planes"][plane - 1] if plane else end["address"]
+
+
+def pseudo(connection, side, plane, to_plane):
+    """What the trailer covers of the addresses, for a packet from `side` out of one plane into one, which should be the same."""
     source, destination = connection[side], connection[other(side)]
     return {
-        "source": source["address"],
-        "destination": destination["address"],
+        "source": address(source, plane),
+        "destination": address(destination, to_plane),
         "destination_port": destination["port"],
     }
 
 
-def encode(connection, side, fields):
-    return check.encode(TABLES, NAME[fields["CBH"]["opcode"]], pseudo(connection, side), fields)
+def encode(connection, side, fields, plane=0, to_plane=0):
+    return check.encode(TABLES, NAME[fields["CBH"]["opcode"]], pseudo(connection, side, plane, to_plane), fields)
 
 
 def decode(datagram):

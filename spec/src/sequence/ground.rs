@@ -33,6 +33,11 @@ pub struct ConnectionState {
 }
 
 impl ConnectionState {
+    /// How many planes both ends have.
+    pub fn planes(&self) -> usize {
+        1 + self.initiator.planes.len().min(self.acceptor.planes.len())
+    }
+
     /// One of the two ends.
     pub const fn end(&self, end: End) -> &EndState {
         match end {
@@ -75,6 +80,16 @@ pub struct EndState {
     /// Inbound capacity that it shares among its senders, Mb/s; none where it sends no hints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity_mbps: Option<u32>,
+}
+
+impl EndState {
+    /// Its address in a plane; none where there is no such plane.
+    pub fn address_in(&self, plane: u8) -> Option<IpAddr> {
+        match plane.checked_sub(1) {
+            None => Some(self.address),
+            Some(extra) => self.planes.get(usize::from(extra)).copied(),
+        }
+    }
 }
 
 /// A stream that is open before the first step.
@@ -126,7 +141,7 @@ pub struct RegionState {
     pub rkey: u32,
     /// Bytes.
     pub length: u64,
-    /// `remote_write`, `remote_read`, `remote_atomic`.
+    /// `remote_write`, `remote_read`, `remote_atomic`, `remote_invalidate`.
     pub allow: Vec<String>,
     /// What stands at its start, hex.
     #[serde(default, skip_serializing_if = "Option::is_none")]

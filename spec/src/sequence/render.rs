@@ -82,6 +82,9 @@ fn about(sequence: &Sequence, number: usize, connection: &ConnectionState) -> St
         connection.initiator.ack_delay_us,
         connection.acceptor.ack_delay_us,
     );
+    if connection.planes() > 1 {
+        text += &format!(", {} planes", connection.planes());
+    }
     if !connection.features.is_empty() {
         text += &format!(", {}", connection.features.join(" "));
     }
@@ -204,6 +207,7 @@ fn happening(what: &Happening) -> Option<String> {
         Happening::Memory { va, hex } => {
             format!("memory at {va}: {} bytes {}", hex.len() / 2, excerpt(hex))
         }
+        Happening::Invalidated { rkey } => format!("key {rkey:08x} is invalid from now on"),
         Happening::Timer { name } => format!("timer: {name}"),
         Happening::PortChange { path, source_port } => {
             format!("path {path} leaves from port {source_port} from now on")
@@ -237,6 +241,7 @@ fn label(sequence: &Sequence, packet: &PacketStep) -> String {
         words.push(format!("#{}", packet.connection));
     }
     words.push(name.to_owned());
+    words.extend(planes(sequence, packet));
     if view.has("MSGH") {
         view.data(sequence, &mut words);
     } else if view.has("ACK") {
@@ -257,6 +262,17 @@ fn label(sequence: &Sequence, packet: &PacketStep) -> String {
         view.control(name, &mut words);
     }
     words.join(" ")
+}
+
+/// The plane of a packet, on a connection that has more than one.
+fn planes(sequence: &Sequence, packet: &PacketStep) -> Option<String> {
+    if sequence.connections.get(packet.connection)?.planes() == 1 {
+        return None;
+    }
+    Some(match packet.to_plane {
+        Some(to) => format!("plane {} to {to}", packet.plane),
+        None => format!("plane {}", packet.plane),
+    })
 }
 
 /// The fields of a packet.

@@ -65,6 +65,37 @@ Not as in one: a reason.
 }
 
 #[test]
+fn a_plane_is_shown_where_there_is_more_than_one() {
+    let text = text()
+        .replace(
+            r#""planes": []"#,
+            r#""planes": ["198.51.100.1", "198.51.100.2"]"#,
+        )
+        .replacen(r#""source_port""#, r#""plane": 2, "source_port""#, 1)
+        .replacen(
+            r#""from": "acceptor","#,
+            r#""from": "acceptor", "plane": 1, "to_plane": 0,"#,
+            1,
+        );
+    let file = parse_sequences(&text).unwrap();
+    let ends = &file.sequences[0].connections[0];
+    assert_eq!(ends.planes(), 3);
+    let address = |plane| ends.initiator.address_in(plane).map(|a| a.to_string());
+    assert_eq!(address(0).as_deref(), Some("192.0.2.1"));
+    assert_eq!(address(2).as_deref(), Some("198.51.100.2"));
+    assert_eq!(address(3), None);
+    let drawn = render(&file.sequences[0]);
+    for part in [
+        "AckDelay 8 and 8 us, 3 planes, RESET",
+        "SEND plane 2 path 0 psn ffffffff",
+        "SEND plane 0 path 0 psn 0 ",
+        "ACK_SACK plane 1 to 0 path 0",
+    ] {
+        assert!(drawn.contains(part), "{part}\n{drawn}");
+    }
+}
+
+#[test]
 fn what_is_unknown_is_refused() {
     let good = text();
     assert!(parse_sequences(&good).is_ok());
@@ -72,6 +103,10 @@ fn what_is_unknown_is_refused() {
         (
             r#""kind": "packet","#,
             r#""kind": "packet", "surprise": 1,"#,
+        ),
+        (
+            r#""kind": "packet","#,
+            r#""kind": "packet", "to_plane": "1","#,
         ),
         (r#""wr_id": 5"#, r#""wr_id": 5, "surprise": 1"#),
         (

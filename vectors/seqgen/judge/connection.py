@@ -2,6 +2,7 @@
 
 from .. import wire
 from .control import Control
+from .planes import Planes
 from .receiver import Receiver
 from .sender import Sender
 from .work import Work
@@ -19,13 +20,14 @@ class Connection:
         self.senders = {side: Sender(self, side) for side in wire.SIDES}
         self.receivers = {side: Receiver(self, side) for side in wire.SIDES}
         self.work = {side: Work(self, side) for side in wire.SIDES}
-        self.control = Control(self)
+        self.control, self.planes = Control(self), Planes(self)
         self.stamps = {}
 
     def sent(self, step):
         side, fields = step["from"], step["fields"]
         cbh, name = fields["CBH"], wire.NAME[fields["CBH"]["opcode"]]
         self.packet_rules(step, side, cbh, name)
+        self.planes.sent(step, side, cbh, name)
         if name in wire.DATA:
             self.senders[side].data_sent(step)
             self.work[side].data_sent(step)
@@ -53,6 +55,7 @@ class Connection:
     def arrival(self, step, marked):
         side = wire.other(step["from"])
         name = step["packet"]
+        self.planes.arrived(step, side)
         if name in wire.DATA:
             self.receivers[side].data_arrived(step, marked)
         elif name in wire.ACKS:
@@ -82,6 +85,9 @@ class Connection:
         self.senders[side].event(kind, values)
         self.receivers[side].event(kind, values)
         self.work[side].event(kind, values)
+        if kind.startswith("post_") and kind != "post_recv":
+            self.planes.posted(side)
+            self.judge.hints.posted(self, side)
 
     def packet_rules(self, step, side, cbh, name):
         check = self.judge.check

@@ -20,6 +20,9 @@ class Control:
         self.answered, self.unasked = set(), set()
         self.confirmed = {side: connection.given["established"] for side in wire.SIDES}
         self.closing = {side: None for side in wire.SIDES}
+        # Streams that a side has asked for and has no answer to, and those on which it may send.
+        self.asked_streams = {side: set() for side in wire.SIDES}
+        self.may_send = {side: set(connection.streams) for side in wire.SIDES}
         self.no_credit = {}   # side -> when the latest answer without credit came
 
     @staticmethod
@@ -38,6 +41,9 @@ class Control:
         if rule:
             rule(side, fields)
 
+    def rate_hint_sent(self, side, fields):
+        self.hint_told(side, fields["RATE_HINT"])
+
     def request(self, side, name, transaction, fields, port):
         check, now = self.judge.check, self.judge.now
         key = side, name, transaction
@@ -53,7 +59,8 @@ class Control:
             self.times[key].append(now)
             self.ports[key] = port
             return
-        same = [k for k in open_ones if self.body(self.requests[k]) == self.body(fields)]
+        same = [k for k in open_ones if self.body(self.requests[k]) == self.body(fields)
+                and all(self.requests[k]["CBH"][name] == fields["CBH"][name] for name in ("path", "epoch"))]
         if same and name not in ("PATH_PROBE", "RQ_CREDIT"):
             check("CONN-022", False)
         check("CONN-014", transaction not in self.used.get(side, {}))
@@ -95,9 +102,14 @@ class Control:
             self.c.work[side].limit_heard(fields["RQ_CREDIT"]["stream"], fields["RQ_CREDIT"]["rq_limit"])
         elif name == "CONFIRM_ACK":
             self.confirmed[side] = True
+        elif name == "RATE_HINT":
+            self.hint_heard(side, fields["CBH"], fields[name])
         elif name == "STREAM_OPEN_ACK":
             self.c.work[side].limit_heard(fields[name]["stream"], fields[name]["rq_limit"])
             self.opened(peer, fields[name])
+            self.asked_streams[side].discard(fields[name]["stream"])
+            if fields[name]["status"] == 0:
+                self.may_send[side].add(fields[name]["stream"])
         rule = getattr(self, name.lower() + "_arrived", None)
         if rule and name != "OPEN":
             rule(side, fields)
@@ -170,6 +182,9 @@ class Control:
     def stream_open_sent(self, side, fields):
         self.judge.check("STRM-001", fields["STREAM_OPEN"]["stream"] % 2 == wire.SIDES.index(side))
         self.judge.check("STRM-042", fields["STREAM_OPEN"]["status"] == 0)
+        if fields["STREAM_OPEN"]["stream"] not in self.may_send[side]:
+            self.asked_streams[side].add(fields["STREAM_OPEN"]["stream"])
+            self.c.work[side].told.setdefault(fields["STREAM_OPEN"]["stream"], fields["STREAM_OPEN"]["rq_limit"])
         self.may_begin(side)
 
     def stream_open_ack_sent(self, side, fields):
@@ -181,6 +196,8 @@ class Control:
             self.judge.check("STRM-043", body["dst_qpn"] == asked["STREAM_OPEN"]["src_qpn"])
             self.c.work[side].limit_heard(body["stream"], asked["STREAM_OPEN"]["rq_limit"])
             self.opened(side, body)
+            if body["status"] == 0:
+                self.may_send[side].add(body["stream"])
 
     def opened(self, side, body):
         if body["status"] == 0:
@@ -231,6 +248,6 @@ class Control:
         if given["hint_support"] and "capacity_mbps" in given:
             self.judge.hints.hint_sent(self.c.number, given, body)
 
-    def hint_heard(self, side, body):
+    def hint_heard(self, side, cbh, body):
         if self.c.given[wire.other(side)]["hint_support"]:
-            self.judge.hints.hint_came(self.c.number, body)
+            self.judge.hints.hint_came(self.c, side, cbh["timestamp"], body)

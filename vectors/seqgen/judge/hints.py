@@ -27,7 +27,9 @@ class Hints:
         self.came = {}        # connection -> [(time, bytes of the IP packet)]
         self.told = {}        # connection -> [(time, epoch, rate)]
         self.heard = {}       # connection -> (time, rate)
-        self.sent = {}        # connection -> [(time, bytes)] of new data since the hint
+        self.stamp = {}       # connection -> (timestamp, hint epoch) of the packet that the hint came in
+        self.sent = {}        # connection -> bytes of data packets since the hint
+        self.waiting = set()  # connections that are paused and have not probed yet
 
     @staticmethod
     def size(step):
@@ -83,14 +85,57 @@ class Hints:
         if len({r for _, _, r in told}) > 1:
             self.judge.exercised.add("HINT-007")
 
-    def hint_came(self, number, body):
+    def hint_came(self, connection, side, stamp, body):
+        number, epoch = connection.number, body["hint_epoch"]
+        if number in self.stamp:
+            before, last = self.stamp[number]
+            later = wire.ahead(stamp, before)
+            if later < 0 or (later == 0 and wire.ahead(epoch, last, 8) < 0):
+                self.judge.exercised.add("HINT-010")
+                return
+        self.stamp[number] = stamp, epoch
+        again = number in self.heard and self.heard[number][1] == 0 == body["rate_hint"]
         self.heard[number] = self.judge.now, body["rate_hint"]
         self.sent[number] = []
+        if body["rate_hint"] != 0:
+            self.waiting.discard(number)
+            self.judge.void(lambda key: key == ("hint probe", number))
+        elif not again:
+            self.posted(connection, side)
+
+    def paused(self, number, side):
+        """Whether the sender has been told to pause. Hints go to the initiator here."""
+        return side == "initiator" and self.heard.get(number, (0, None))[1] == 0
+
+    def posted(self, connection, side):
+        """A probe is due one RTT after a hint of 0 where there is work that waits for another hint."""
+        number = connection.number
+        if not self.paused(number, side) or number in self.waiting:
+            return
+        messages, queues = connection.senders[side].messages, connection.work[side].queues
+        left = any(not messages.all_sent((stream, False, work["msn"])) for stream, queue in queues.items() for work in queue)
+        trips = [path.srtt for path in connection.senders[side].outgoing.values() if path.srtt and not path.frozen]
+        if left and trips:
+            self.waiting.add(number)
+            self.judge.due("HINT-013", ("hint probe", number), max(self.judge.now, self.heard[number][0] + min(trips)))
+
+    def probe_sent(self, number, side):
+        if self.paused(number, side):
+            self.judge.met(("hint probe", number))
+
+    def data_again(self, number, step):
+        if number in self.heard:
+            self.sent[number].append(self.size(step))
+            if self.heard[number][1] == 0:
+                self.judge.exercised.add("HINT-012")
 
     def data_sent(self, number, step):
-        if number not in self.heard:
+        if number not in self.heard or step["from"] != "initiator":
             return
         since, rate = self.heard[number]
         self.sent[number].append(self.size(step))
+        self.judge.check("HINT-011", rate != 0)
+        if rate == 0:
+            return
         allowed = rate * (self.judge.now - since) / 8000 + GRANTED * 2000
         self.judge.check("HINT-008", rate == wire.NO_HINT or sum(self.sent[number]) <= allowed)

@@ -36,7 +36,7 @@ class Messages:
         self.pieces.setdefault(key, {})[msgh["offset"]] = here
         if again:
             return
-        check("STRM-003", key[0] in self.s.c.streams)
+        check("STRM-003", key[0] in self.s.c.control.may_send[self.s.side])
         self.numbers(key, name, msgh)
         self.cut(name, fields)
         head = name, msgh["rqsn"], msgh["len"], fields.get("TAGH", {}).get("va"), fields.get("TAGH", {}).get("rkey")

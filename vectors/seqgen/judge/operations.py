@@ -14,6 +14,8 @@ class Operations:
         self.asked = {}       # (stream, msn) -> step of the request, of the peer
         self.ready = set()    # requests carried out
         self.result = {}      # (stream, msn) -> value before an atomic operation
+        self.at = {}          # address -> clause about what an atomic operation leaves there
+        self.overlap = {}     # (stream, msn) -> value before the operation that came before it at the same address
         self.first = {}       # (stream, msn, offset) -> fields of the first response packet
         self.under_way = set()
         self.imm = {}         # (stream, msn) -> immediate data of this side's messages
@@ -35,7 +37,12 @@ class Operations:
         fields = step["fields"]
         key = fields["MSGH"]["stream"], fields["MSGH"]["msn"]
         self.ready.add(key)
+        clause = "OPS-049" if step["packet"] in ATOMIC else "OPS-048"
+        self.judge.due(clause, ("response", self.c.number, self.side, *key), self.judge.now)
         if step["packet"] in ATOMIC:
+            at = int(fields["TAGH"]["va"], 16)
+            self.overlap[key] = next((self.result[k] for k in reversed(self.result) if self.asked[k]["fields"]["TAGH"]["va"] == fields["TAGH"]["va"]), None)
+            self.at[at] = "OPS-027" if step["packet"] == "FETCH_ADD" else "OPS-026"
             self.result[key] = self.operate(step, self.w.bytes)
             self.operate(step, self.w.naive)
 
@@ -67,6 +74,7 @@ class Operations:
         if request is None or (reading and request["fields"]["MSGH"]["len"] != msgh["len"]):
             check("OPS-016" if reading else "OPS-028", False)
             return
+        self.judge.met(("response", self.c.number, self.side, *key))
         if place in self.first:
             check("OPS-018" if reading else "OPS-029", False)
             return
@@ -80,7 +88,10 @@ class Operations:
             check("OPS-017", data == bytes(self.w.bytes.get(start + n, 0) for n in range(len(data))))
         else:
             check("OPS-031", key in self.ready)
-            check("OPS-028", int(fields["ATOMIC_RESP"]["original"], 16) == self.result.get(key))
+            said, before = int(fields["ATOMIC_RESP"]["original"], 16), self.overlap.get(key)
+            if before is not None and not check("OPS-030", said == self.result[key] or said != before):
+                return
+            check("OPS-028", said == self.result.get(key))
 
     # --- the requester ------------------------------------------------------------------------------------------------
 
@@ -101,6 +112,8 @@ class Operations:
         if name in ("SEND_IMM", "WRITE_IMM"):
             imm = fields["SEND_IMM"]["imm"] if name == "SEND_IMM" else fields["TAGH"]["imm"]
             check("OPS-003", self.imm.setdefault(key, imm) == imm)
+        if name == "SEND_INV":
+            self.w.keys.sent(step)
         if name in ATOMIC or name == "READ_REQ":
             check("PKT-019" if name == "READ_REQ" else "PKT-029", msgh["mflags"] == wire.SOM | wire.EOM and msgh["offset"] == 0)
             check("PKT-020", msgh["rqsn"] == 0)
@@ -118,4 +131,6 @@ class Operations:
         key = stream, True, work["msn"]
         if work["kind"] == "read":
             self.judge.check("OPS-021", self.w.whole(key))
+        else:
+            self.judge.check("OPS-047", self.w.whole(key))
         self.under_way.discard((work["kind"] == "read", stream, work["msn"]))

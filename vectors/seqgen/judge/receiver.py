@@ -14,7 +14,7 @@ class Incoming:
         self.cum = (isn - 1) % 2**32
         self.beyond = set()
         self.ce = self.ect = 0
-        self.ce_last = None
+        self.ce_last = False  # the time before the first arrival counts as not marked
         self.trigger = self.trigger_at = None
         self.packets = self.bytes = 0
         self.duplicate = self.outside = False
@@ -26,6 +26,10 @@ class Incoming:
 
     def has(self, psn):
         return wire.ahead(psn, self.cum) <= 0 or psn in self.beyond
+
+    @staticmethod
+    def reported(psn, cum, said):
+        return wire.ahead(psn, cum) <= 0 or psn in said
 
     def take(self, psn):
         """Takes a first arrival; tells whether it opens a gap."""
@@ -95,6 +99,8 @@ class Receiver:
             self.c.work[self.side].duplicate(step)
             return
         due("REL-019", key, now + self.own["ack_delay_us"] * 1000)
+        if msgh["stream"] in self.c.control.asked_streams[self.side]:
+            due("STRM-046", key, now + self.own["ack_delay_us"] * 1000)
         self.c.work[self.side].placed(step)
         if self.c.work[self.side].overtakes(msgh):
             due("STRM-023", key, now + self.own["ack_delay_us"] * 1000)
@@ -116,7 +122,7 @@ class Receiver:
             due("REL-015", key, now)
         if opens:
             due("REL-017", key, now)
-        if path.ce_last is not None and path.ce_last != marked:
+        if path.ce_last != marked:
             due("ECN-009", key, now)
         path.ce_last = marked
         path.packets += 1
@@ -151,6 +157,8 @@ class Receiver:
         elif path.beyond:
             check("REL-012", True)
         self.against_earlier(path, cbh["psn"], said)
+        if any(path.reported(psn, cbh["psn"], said) for psn in path.refused):
+            return  # what a refused packet was taken for shows in all that follows
         trigger = path.trigger["fields"]
         check("REL-022", ack["timestamp_echo"] == trigger["CBH"]["timestamp"])
         if ack["ack_delay"] != 0xFFFF:
@@ -181,7 +189,7 @@ class Receiver:
         codes = self.c.work[self.side].refusals.codes(*key)
         for psn in path.refused:
             clause = "RCV-011" if codes.get(psn) == 2 else "STRM-033"
-            check(clause, not (wire.ahead(psn, cum) <= 0 or psn in said))
+            check(clause, not path.reported(psn, cum, said))
         truthful = all(path.has((path.cum + 1 + n) % 2**32) for n in range(max(0, claimed)))
         check(too_far, truthful)
         if said or too_much == too_far:
@@ -234,6 +242,7 @@ class Receiver:
         if cbh["epoch"] and path is not None:
             self.judge.check("PATH-037", path.trigger is not None or body["cum_psn"] == path.cum)
         self.judge.met(("probe", self.c.number, self.side, cbh["psn"]))
+        self.c.control.hint_told(self.side, body)
         if path is not None:
             self.reports(path, body["cum_psn"], body["sack"], "REL-038", "REL-038", "REL-039", (cbh["path"], cbh["epoch"]))
 

@@ -22,7 +22,7 @@ class Refusals:
 
     # --- the receiving side -------------------------------------------------------------------------------------------
 
-    def refuse(self, step, code):
+    def refuse(self, step, code, clause=None):
         """A packet fails a check: an answer is due, unless the message was refused before."""
         fields = step["fields"]
         cbh, msgh = fields["CBH"], fields["MSGH"]
@@ -33,7 +33,13 @@ class Refusals:
             return
         if code != RNR:
             self.messages.add(message)
-        self.judge.due(CLAUSE[code], ("nak", self.c.number, self.side, *key, code), self.judge.now)
+        self.expect(step, code, clause or CLAUSE[code])
+
+    def expect(self, step, code, clause):
+        """A NAK of this code is due at once."""
+        cbh = step["fields"]["CBH"]
+        key = cbh["path"], cbh["epoch"], cbh["psn"]
+        self.judge.due(clause, ("nak", self.c.number, self.side, *key, code), self.judge.now)
 
     def settled(self, key):
         """The packet has been taken after all."""
@@ -76,7 +82,9 @@ class Refusals:
         key = cbh["path"], cbh["epoch"], nak["offending_psn"]
         sender = self.c.senders[self.side]
         path = sender.outgoing.get(key[:2])
-        if path is None or nak["offending_psn"] not in path.sent or path.arrived(nak["offending_psn"]):
+        sent = path.sent.get(nak["offending_psn"]) if path else None
+        msgh = sent[0][2]["fields"]["MSGH"] if sent else {}
+        if not sent or path.arrived(nak["offending_psn"]) or (msgh["stream"], msgh["msn"]) != (nak["stream"], nak["msn"]):
             self.judge.exercised.add("ERR-007")
             return
         if nak["code"] == RNR:

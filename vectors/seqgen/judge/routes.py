@@ -46,8 +46,9 @@ class Routes:
         """Until when a gap at this PSN proves nothing."""
         if path.changed_at is None or path.sent[psn][-1][0] > path.changed_order:
             return None
-        since = path.gap_since.get(psn)
-        srtt = path.srtt or 50_000_000
+        # The round trip is that of the time at which the gap was first reported.
+        since, srtt = path.gap_since.get(psn, (None, None))
+        srtt = srtt or 50_000_000
         return None if since is None else max(since + srtt // 4, path.changed_at + srtt * 9 // 8)
 
     # --- retirement ---------------------------------------------------------------------------------------------------
@@ -59,7 +60,8 @@ class Routes:
         highest = (path.next - 1) % 2**32
         check("PATH-023", body["highest_psn"] == highest)
         if body["reason"] == 0:
-            check("PATH-021", self.timeouts(path) >= 3)
+            row = path.row_since if path.row_since is not None else self.judge.now
+            check("PATH-021", self.timeouts(path) >= 3 and self.s.others_live(cbh, row))
         others = [k for k in self.s.outgoing if k[0] != key[0] and k not in self.retiring]
         check("PATH-022", bool(others))
         self.judge.exercised |= {"PATH-020", "PATH-024"}
@@ -85,9 +87,10 @@ class Routes:
         for psn in self.s.learn(path, body["cum_psn"], said):
             self.s.messages.reported(path.sent[psn][0][2])
         self.final[key] = body["cum_psn"]
+        self.s.windows.retired(key)
         for psn, history in path.sent.items():
             step = history[0][2]
-            if step["packet"] != "FILL":
+            if step["packet"] != "FILL" and not self.c.work[self.side].refusals.over(step["fields"]["MSGH"]["stream"]):
                 place = self.place(step["fields"])
                 (self.arrived if path.arrived(psn) else self.missing)[place] = step["fields"]
 

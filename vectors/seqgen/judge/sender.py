@@ -1,6 +1,7 @@
 """The sending side of one direction: numbering, repair, probes and timeouts."""
 
 from .. import wire
+from .congestion import Windows
 from .messages import Messages
 from .routes import Routes
 
@@ -9,29 +10,32 @@ MOST_RTO = 2_000_000_000
 FIRST_RTO = 100_000_000
 LEAST_PROBE = 2_000_000
 REACTION = 1_000_000
+# A packet that has been transmitted so often waits for the timeout before each further time.
+OFTEN = 8
 
 
 class Outgoing:
     """One path as its sender knows it."""
 
-    def __init__(self, isn):
-        self.next = self.isn = isn
+    def __init__(self, key, isn):
+        self.key, self.next, self.isn = key, isn, isn
         self.cum = (isn - 1) % 2**32
         self.reported = set()
         self.sent = {}        # PSN -> list of (order, timestamp, step)
+        self.sent_at = {}     # PSN -> time of its latest transmission
         self.order = 0
         self.known = 0        # order of the latest transmission that is reported as arrived
         self.answered = 0     # transmissions up to this one that are not reported are lost: a probe was answered
         self.probes = {}      # transaction -> order at the time of the probe
         self.last_heard = self.last_moved = None
         self.ever_heard = self.cum_heard = False
-        self.changing_to = self.moved_at = None
+        self.changing_to = self.timed_port = None
         self.probed = False
         self.srtt = self.rttvar = None
         self.port = self.new_port = None
         self.timeout_at = self.timeout_wait = None
         self.frozen = self.checked_next = False
-        self.in_a_row = 0
+        self.in_a_row, self.row_since = 0, None
         self.changed_at = None
         self.changed_order = 0
         self.gap_since = {}
@@ -50,15 +54,15 @@ class Sender:
         self.c, self.judge, self.side, self.peer = connection, connection.judge, side, wire.other(side)
         self.own, self.other = connection.given[side], connection.given[wire.other(side)]
         self.outgoing = {}
-        self.messages, self.routes = Messages(self), Routes(self)
+        self.messages, self.routes, self.windows = Messages(self), Routes(self), Windows(self)
         self.total = 0
 
     def path(self, cbh):
         key = cbh["path"], cbh["epoch"]
         if key not in self.outgoing and cbh["epoch"] == 0 and cbh["path"] < self.c.paths:
-            self.outgoing[key] = Outgoing(self.own["isn"])
+            self.outgoing[key] = Outgoing(key, self.own["isn"])
         elif key not in self.outgoing and (start := self.routes.next_epoch(cbh)) is not None:
-            self.outgoing[key] = Outgoing(start)
+            self.outgoing[key] = Outgoing(key, start)
         return self.outgoing.get(key)
 
     def event(self, kind, values):
@@ -81,11 +85,13 @@ class Sender:
             return
         psn = cbh["psn"]
         again = psn in path.sent
+        self.check_port(step, path)
         path.order += 1
         if again:
             self.again(step, path, psn)
         else:
             self.new(step, path, psn)
+        path.sent_at[psn] = self.judge.now
         path.sent.setdefault(psn, []).append((path.order, cbh["timestamp"], step))
         path.last_moved = self.judge.now
         path.probed = False
@@ -94,6 +100,8 @@ class Sender:
         self.c.work[self.side].operations.request_sent(step, again)
         if not again:
             self.judge.hints.data_sent(self.c.number, step)
+        else:
+            self.judge.hints.data_again(self.c.number, step)
         self.plan_timers(cbh, path)
 
     def exists(self, step, cbh, path):
@@ -106,6 +114,8 @@ class Sender:
 
     def new(self, step, path, psn):
         check, cbh = self.judge.check, step["fields"]["CBH"]
+        self.windows.new_packet((cbh["path"], cbh["epoch"]), path)
+        self.c.planes.new_packet(self.side, path)
         if cbh["epoch"]:
             check("PATH-036", path.ever_heard)
         if not path.sent:
@@ -138,8 +148,9 @@ class Sender:
         if step["packet"] != "FILL":
             check("REL-027", self.covered(step) == self.covered(history[0][2]))
         check("REL-028", bool(cbh["flags"] & wire.RTX))
+        before = path.new_port
         if step["source_port"] == path.changing_to:
-            path.new_port, path.moved_at = path.changing_to, now
+            path.new_port = path.changing_to
         check("PATH-003", step["source_port"] == path.new_port)
         self.judge.met(key)
         if not check("REL-030", not path.arrived(psn)):
@@ -147,6 +158,8 @@ class Sender:
         latest = history[-1][0]
         idle = now - max(path.last_moved, path.last_heard or 0)
         first = len(history) == 1
+        if len(history) >= OFTEN:
+            check("REL-060", now - path.sent_at[psn] >= self.wait(path))
         grace = self.routes.grace_end(path, psn)
         wait = self.c.work[self.side].refusals.may_go_again(cbh, psn)
         if wait and not check("RCV-012", now >= wait):
@@ -161,6 +174,9 @@ class Sender:
             check("REL-057", idle >= self.wait(path))
             check("REL-035", path.probed)
             self.timed_out(cbh, path, idle)
+            path.timed_port = before
+            if step["source_port"] != before:
+                self.check_port(step, path)
         elif idle > REACTION:
             check("REL-041", False)
             check("REL-057", False)
@@ -170,14 +186,21 @@ class Sender:
     def timed_out(self, cbh, path, idle):
         now = self.judge.now
         self.judge.met(("timer", self.c.number, self.side, cbh["path"], cbh["epoch"]))
+        lowest = [psn for psn in path.open() if not self.c.work[self.side].refusals.held(cbh, psn)]
+        self.judge.check("REL-042", cbh["psn"] == min(lowest, key=lambda psn: wire.ahead(psn, path.cum)))
+        self.windows.timed_out(path.key)
         if path.timeout_at is not None and (path.last_heard or 0) < path.timeout_at:
             self.judge.check("REL-043", idle >= min(2 * path.timeout_wait, MOST_RTO))
             path.in_a_row += 1
-            if path.in_a_row == 2 and self.others_live(cbh, path.timeout_at):
-                self.judge.check("PATH-019", (path.changed_at or path.moved_at) is not None)
         else:
-            path.in_a_row = 1
+            path.in_a_row, path.row_since = 1, now
         path.timeout_at, path.timeout_wait = now, idle
+
+    def check_port(self, step, path):
+        """The port is another one by the second packet that a path sends after a timeout."""
+        if path.timed_port is not None:
+            self.judge.check("PATH-019", step["source_port"] != path.timed_port)
+            path.timed_port = None
 
     def others_live(self, cbh, since):
         """Whether another path has been acknowledged since a time."""
@@ -218,6 +241,7 @@ class Sender:
         if wire.ahead(cum, path.cum) > 0:
             path.cum = cum
         path.reported |= said
+        self.windows.newly(path.key, len(fresh))
         path.last_heard = self.judge.now
         path.ever_heard = path.cum_heard = True
         path.in_a_row = 0
@@ -233,7 +257,7 @@ class Sender:
         if not self.valid(path, cbh["psn"], said, 0 in offsets):
             return
         self.c.work[self.side].limit_heard(ack["stream"], ack["rq_limit"])
-        self.c.control.hint_heard(self.side, ack)
+        self.c.control.hint_heard(self.side, cbh, ack)
         fresh = self.learn(path, cbh["psn"], said)
         for psn in fresh:
             self.messages.reported(path.sent[psn][0][2])
@@ -248,6 +272,8 @@ class Sender:
             self.judge.exercised.add("REL-054")
         if ack["ack_flags"] & wire.ECHO_VALID and ack["ack_delay"] != 0xFFFF:
             self.sample(path, ack)
+        if fresh and path.srtt is not None:
+            self.windows.counted(path.key, path, ack["ce_count"])
         self.look_for_losses(cbh, path, None)
         self.plan_timers(cbh, path)
 
@@ -265,7 +291,9 @@ class Sender:
             if path.frozen or self.c.work[self.side].refusals.held(cbh, psn) or not self.lost(path, path.sent[psn][-1][0]):
                 continue
             key, now = self.key(cbh, psn), self.judge.now
-            path.gap_since.setdefault(psn, now)
+            path.gap_since.setdefault(psn, (now, path.srtt))
+            if len(path.sent[psn]) >= OFTEN:
+                continue
             if any(due[1] == key for due in self.judge.dues):
                 continue
             self.judge.due(clause or ("REL-031" if len(path.sent[psn]) == 1 else "REL-034"), key, self.repair_by(path, psn, now))
@@ -313,9 +341,10 @@ class Sender:
             check("REL-036", step["fields"]["PATH_PROBE"]["highest_psn"] == (path.next - 1) % 2**32)
         if path.new_port:
             check("PATH-004", step["source_port"] == path.new_port)
-        if path.open():
+        if path.open() and not self.judge.hints.paused(self.c.number, self.side):
             since = max(path.last_moved, path.last_heard or 0)
             check("REL-058", self.judge.now - since >= self.probe_due(path))
+        self.judge.hints.probe_sent(self.c.number, self.side)
         path.probes[cbh["psn"]] = path.order
         path.probed = True
         self.judge.met(("probe_out", self.c.number, self.side, cbh["path"], cbh["epoch"]))
@@ -331,6 +360,6 @@ class Sender:
         for psn in self.learn(path, body["cum_psn"], said):
             self.messages.reported(path.sent[psn][0][2])
         path.answered = max(path.answered, path.probes[cbh["psn"]])
-        self.c.control.hint_heard(self.side, body)
+        self.c.control.hint_heard(self.side, cbh, body)
         self.look_for_losses(cbh, path, "REL-040")
         self.plan_timers(cbh, path)

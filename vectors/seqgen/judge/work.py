@@ -1,6 +1,7 @@
 """Work, credit, memory and completions of one side."""
 
 from .. import wire
+from .keys import Keys
 from .operations import ATOMIC, Operations
 from .refusals import LENGTH, REM_ACCESS, RNR, Refusals
 
@@ -24,7 +25,7 @@ class Work:
         self.bytes, self.naive = {}, {}
         self.blame, self.refused_bytes = "REL-006", {}
         self.imm, self.alone = {}, {}
-        self.refusals, self.operations = Refusals(self), Operations(self)
+        self.refusals, self.operations, self.keys = Refusals(self), Operations(self), Keys(self)
         self.regions = []
         for region in connection.memory["regions"]:
             if region["side"] == side and region.get("connection", 0) == connection.number:
@@ -96,6 +97,11 @@ class Work:
             return True
         if name in wire.TAGGED and not self.inside(fields, name):
             self.refusals.refuse(step, REM_ACCESS)
+            if fields["TAGH"]["rkey"] in self.keys.invalid:
+                self.refusals.expect(step, REM_ACCESS, "OPS-011")
+            return False
+        if name == "SEND_INV" and not self.keys.may_be_closed(fields["SEND_INV"]["rkey"]):
+            self.refusals.refuse(step, REM_ACCESS, "OPS-012")
             return False
         if name in ("SEND", "SEND_IMM", "SEND_INV"):
             receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
@@ -114,7 +120,7 @@ class Work:
         if msgh["len"] == 0:
             self.judge.exercised.add("MEM-005")
             return True
-        return any(r["rkey"] == tagh["rkey"] and need in r["allow"] and int(r["va"], 16) <= start
+        return tagh["rkey"] not in self.keys.invalid and any(r["rkey"] == tagh["rkey"] and need in r["allow"] and int(r["va"], 16) <= start
                    and end <= int(r["va"], 16) + r["length"] for r in self.regions)
 
     def put(self, step, stores):
@@ -145,6 +151,8 @@ class Work:
             receive = self.receives.get((msgh["stream"], msgh["rqsn"]))
             if receive:
                 self.alone[int(receive["va"], 16)] = receive["length"]
+        if step["packet"] == "SEND_INV":
+            self.keys.arrived(step)
         self.operations.arrived(step)
 
     def not_placed(self, step):
@@ -186,11 +194,13 @@ class Work:
             check("STRM-021", not any(seen[n] for n in beyond))
             if any(seen[n] for n in beyond):
                 return
-        if any(work.get("local") and int(work["local"], 16) == start for queue in self.queues.values() for work in queue):
-            check("OPS-020", seen == right)
+        asked = [work["kind"] for queue in self.queues.values() for work in queue if work.get("local") and int(work["local"], 16) == start]
+        if asked:
+            if "read" in asked:
+                check("OPS-020", seen == right)
             return
-        if self.operations.result and any(int(r["va"], 16) == start and "remote_atomic" in r["allow"] for r in self.regions):
-            check("OPS-027", seen == right)
+        if start in self.operations.at:
+            check(self.operations.at[start], seen == right)
             return
         write = any(int(r["va"], 16) <= start < int(r["va"], 16) + r["length"] for r in self.regions)
         check("STRM-019" if write else "STRM-020", seen == right)
@@ -225,6 +235,8 @@ class Work:
             self.completion(values, stream)
         elif kind == "memory":
             self.memory(values)
+        elif kind == "invalidated":
+            self.keys.closed(values["rkey"])
 
     def completion(self, values, stream):
         if values["work"] == "recv":
@@ -240,6 +252,8 @@ class Work:
         messages, key = self.c.senders[self.side].messages, (stream, False, work["msn"])
         if self.c.senders[self.side].routes.retiring:
             check("PATH-041", values["status"] == SUCCESS)
+            if self.c.planes.count > 1:
+                check("PLN-006", values["status"] == SUCCESS)
         if values["status"] == SUCCESS:
             if work["kind"] in ("send", "write"):
                 check("STRM-017", messages.all_sent(key))
@@ -292,5 +306,7 @@ class Work:
         check("STRM-025", all(self.whole((stream, False, m)) for m in lower))
         head = self.heads[stream, False, msn]
         check("OPS-006" if head[0] == "WRITE_IMM" else "STRM-026", values["byte_len"] == head[1])
+        if head[0] == "SEND_INV":
+            self.keys.receive_done(stream, msn)
         if head[0] in ("SEND_IMM", "WRITE_IMM"):
             check("OPS-004", values.get("imm") == self.imm[stream, False, msn])

@@ -95,7 +95,7 @@ def not_ready():
                   {"RCV-012": "again"}, without_waiting,
                   drop=("RCV-011", "STRM-020", "STRM-028", "RCV-013"))
     yield s.wrong("acknowledged-all-the-same", "The receiver reports the refused packet as arrived.", {"RCV-011": "gap", "REL-007": "gap", "REL-012": "gap"}, acknowledged,
-                  drop=("RCV-012", "RCV-013", "REL-028", "REL-027", "STRM-020", "STRM-028"))
+                  drop=("RCV-012", "RCV-013", "REL-028", "REL-027", "STRM-020", "STRM-028", "STRM-031"))
     yield s.wrong("no-time-named", "The NAK names no time.", {"RCV-010": "nak"}, no_time,
                   drop=("RCV-012", "RCV-013", "REL-028", "REL-027", "STRM-020", "STRM-028", "RCV-011", "STRM-023", "STRM-031"))
     yield s.wrong("refused-in-silence", "The receiver drops the packet without a NAK, so that the sender repairs the gap at once.", {"RCV-009": "behind-time"},

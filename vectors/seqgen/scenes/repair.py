@@ -228,7 +228,7 @@ def tail_loss():
             "CONN-014", "REL-032", "REL-015")
     yield s
     yield s.wrong("timeout-without-probe", "The sender asks nothing and repeats the first packet after its timeout.",
-                  {"REL-035": "again0", "REL-048": "again0"}, without_probe,
+                  {"REL-035": "again0", "REL-048": "port"}, without_probe,
                   drop=("REL-058", "REL-036", "REL-037", "REL-038", "REL-039", "REL-040", "PATH-004", "CONN-014"))
     yield s.wrong("probe-late", "The probe comes 3 ms later than it is due.", {"REL-048": "probe"}, probe_late)
     yield s.wrong("probe-early", "The probe comes after 300 us already.", {"REL-058": "probe"}, probe_early)
@@ -246,14 +246,12 @@ def tail_loss():
 
 def without_probe(c):
     heard = c["part"].arrives
-    c.drop("probe", "answer", "again1", "full")
+    c.drop("probe", "answer", "again1", "full", "done")
     c.move("again0", heard + 10 * MS)
-    ack = c.ack(c["again0"].arrives + 8 * US, "acceptor")
-    # The first repair was sent after the other packet and has arrived: a gap by order of transmission.
-    again = c.rtx(ack.arrives, c["b2"])
-    full = c.ack(again.arrives, "acceptor")
-    c["done"].at = full.arrives
-    c["end"].at = full.arrives + 10 * US
+    c["again0"].port = 50100
+    c.steps.insert(c.steps.index(c["again0"]), c.steps.pop(c.steps.index(
+        c.event(heard + 10 * MS, "initiator", "port_change", "port", path=0, source_port=50100))))
+    c.cut("again0", heard + 10 * MS + US)
 
 
 def probe_early(c):

@@ -16,14 +16,14 @@ def read():
     request = s.tx(1000, ask, tag="request")
     s.ack(request.arrives, "acceptor", tag="queued")
     answer = s.reply(ask, "READ_RESP", held)
-    parts = [s.tx(request.arrives + 200 + k * 400, answer, k, lost=k == 1, tag=f"part{k}") for k in range(3)]
+    parts = [s.tx(request.arrives + k * 400, answer, k, lost=k == 1, delay=20 * US + 200, tag=f"part{k}") for k in range(3)]
     gap = s.ack(parts[2].arrives, "initiator", tag="gap")
     again = s.rtx(gap.arrives, parts[1], AR, tag="again")
     s.ack(again.arrives, "initiator", tag="full")
     s.look(again.arrives, "initiator", LOCAL, held, tag="look")
     s.finished(again.arrives, ask, tag="done")
     s.end(s["full"].arrives + 10 * US)
-    s.keeps("OPS-001", "OPS-013", "OPS-015", "OPS-016", "OPS-017", "OPS-018", "OPS-020", "OPS-021", "OPS-036", "PKT-018", "PKT-019", "PKT-020",
+    s.keeps("OPS-001", "OPS-013", "OPS-015", "OPS-016", "OPS-017", "OPS-018", "OPS-020", "OPS-021", "OPS-036", "OPS-048", "PKT-018", "PKT-019", "PKT-020",
             "PKT-021", "REL-001", "REL-017", "REL-026", "REL-027", "REL-031", "STRM-014", "STRM-016", "STRM-028")
     yield s
     yield s.wrong("completed-too-early", "The Read is reported as done when the last packet of the response has come.", {"OPS-021": "done"},
@@ -35,7 +35,7 @@ def read():
                   drop=("OPS-020", "OPS-021", "REL-031", "REL-026", "REL-027", "REL-017", "OPS-036", "STRM-028"))
     yield s.wrong("read-anew", "The repair carries what the memory holds by then, which has changed.", {"OPS-036": "again", "REL-027": "again"}, read_anew,
                   drop=("OPS-020", "OPS-021", "STRM-028"))
-    yield s.wrong("other-request", "The response bears the MSN of a request that was never made.", {"OPS-016": "part0"}, other_request,
+    yield s.wrong("other-request", "The response bears the MSN of a request that was never made.", {"OPS-016": "part0", "OPS-048": "part1"}, other_request,
                   drop=("OPS-020", "OPS-021", "REL-031", "REL-026", "REL-027", "REL-017", "OPS-036", "STRM-028", "OPS-017", "OPS-015", "OPS-018"))
 
 
@@ -75,7 +75,7 @@ def other_request(c):
 def atomic():
     s = Scene("fetch-and-add-once", "Fetch-and-add, its acknowledgment and its response lost",
               "The request arrives and is carried out: 41 becomes 42. Acknowledgment and response are lost, and so is the probe. After its timeout the requester repeats the "
-              "request: a duplicate, which is acknowledged and not carried out again. The responder's probe shows that its response is missing, and "
+              "request from another port: a duplicate, which is acknowledged and not carried out again. The responder's probe shows that its response is missing, and "
               "the same response goes again, with the value from before.", depth=(0, 0), atomics=(0, 1))
     s.region("acceptor", allow=("remote_write", "remote_atomic"), data=(41).to_bytes(8, "little"))
     warm = s.write(0, 1, 64, va=VA + 0x100)
@@ -86,10 +86,11 @@ def atomic():
     request = s.tx(1 * MS, add, tag="request")
     s.ack(request.arrives, "acceptor", lost=True, tag="queued")
     answer = s.reply(add, "ATOMIC_RESP", bytes(8), original=wide(41))
-    response = s.tx(request.arrives + 200, answer, lost=True, tag="response")
+    response = s.tx(request.arrives, answer, lost=True, tag="response")
     s.probe(request.at + 2 * MS, "initiator", 0, 1, request.cbh["psn"], lost=True)
     s.event(request.at + 10 * MS, "initiator", "timer", name="retransmission")
-    again = s.rtx(request.at + 10 * MS, request, tag="again")
+    s.event(request.at + 10 * MS, "initiator", "port_change", path=0, source_port=50100)
+    again = s.rtx(request.at + 10 * MS, request, port=50100, tag="again")
     s.ack(again.arrives, "acceptor", tag="duplicate", port=51009)
     probe = s.probe(response.at + 50 * MS, "acceptor", 0, 1, response.cbh["psn"], tag="probe")
     said = s.probe_ack(probe.arrives, probe, tag="said")
@@ -99,7 +100,7 @@ def atomic():
     s.finished(same.arrives, add, tag="done")
     s.look(same.arrives + US, "acceptor", VA, (42).to_bytes(8, "little"), tag="look")
     s.end(full.arrives + 10 * US)
-    s.keeps("OPS-001", "OPS-024", "OPS-027", "OPS-028", "OPS-029", "OPS-031", "OPS-032", "OPS-042", "REL-018", "REL-020", "REL-026", "REL-027",
+    s.keeps("OPS-001", "OPS-024", "OPS-027", "OPS-028", "OPS-029", "OPS-031", "OPS-032", "OPS-042", "OPS-049", "PATH-019", "REL-018", "REL-020", "REL-026", "REL-027",
             "REL-035", "REL-040", "REL-048", "PKT-029", "PKT-020", "PKT-021", "ECN-005", "STRM-028")
     yield s
     yield s.wrong("added-twice", "The duplicate is carried out as well.", {"OPS-029": "look"},
@@ -107,7 +108,7 @@ def atomic():
     yield s.wrong("value-of-now", "The repeated response carries the value that the memory holds by then.", {"OPS-042": "same", "REL-027": "same"},
                   value_of_now)
     yield s.wrong("value-after", "The response carries the value after the operation.", {"OPS-028": "response"}, value_after,
-                  drop=("OPS-042", "OPS-029", "OPS-027", "REL-018", "REL-020", "REL-026", "REL-027", "REL-035", "REL-040", "REL-048", "ECN-005"))
+                  drop=("OPS-042", "OPS-029", "PATH-019", "OPS-027", "REL-018", "REL-020", "REL-026", "REL-027", "REL-035", "REL-040", "REL-048", "ECN-005"))
     yield s.wrong("second-response", "The duplicate draws a response of its own under a new PSN.", {"OPS-029": "extra", "REL-026": "extra"}, second_response,
                   drop=("OPS-027", "REL-040", "OPS-042"))
     yield s.wrong("not-added", "The value is returned but nothing is added.", {"OPS-027": "look"},

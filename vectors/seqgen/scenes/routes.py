@@ -76,7 +76,7 @@ PSN = 0x1000
 
 def retirement():
     s = Scene("path-retired-and-opened-again", "A dead path is retired, its packets move, and it is opened again",
-              "Path 1 goes silent: 1002 is lost, 1003 arrives but its acknowledgment is lost. Three timeouts in a row, with another port after the first, and "
+              "Path 1 goes silent: 1002 is lost, 1003 arrives but its acknowledgment is lost. Three timeouts in a row, with another port after each, and "
               "the path has failed, since path 0 is acknowledged. PATH_RETIRED tells for good what has arrived: only 1002 moves, under a new PSN of path 0. A "
               "late packet of the old epoch finds newer data and is dropped. The next epoch starts at final CumPSN + 257, after its probe was answered.",
               paths=2, features=("RETIRE",))
@@ -102,8 +102,9 @@ def retirement():
     alive = s.tx(20 * MS, w3, 0, 0)
     s.ack(alive.arrives, "acceptor", 0)
     s.event(r1.at + 20 * MS, "initiator", "timer", name="retransmission")
-    r2 = s.rtx(r1.at + 20 * MS, sent[1], port=50101, lost=True, tag="r2")
-    s.probe(r2.at + 2 * MS, "initiator", 1, 3, PSN + 3, lost=True, port=50101)
+    s.event(r1.at + 20 * MS, "initiator", "port_change", path=1, source_port=50102, tag="port2")
+    r2 = s.rtx(r1.at + 20 * MS, sent[1], port=50102, lost=True, tag="r2")
+    s.probe(r2.at + 2 * MS, "initiator", 1, 3, PSN + 3, lost=True, port=50102)
     s.event(r2.at + 40 * MS, "initiator", "timer", name="retransmission", tag="third")
     retire = s.control(r2.at + 40 * MS, "initiator", "PATH_RETIRE", 4, {"PATH_RETIRE": dict(highest_psn=PSN + 3, reason=0)}, path=1,
                        port_path=0, tag="retire")
@@ -186,6 +187,7 @@ def too_soon(c):
     c.move("retire", c["r2"].at)
     c.steps.remove(c["third"])
     c.steps.remove(c["r2"])
+    c.steps.remove(c["port2"])
     c.cut("retire", c["retire"].at + 10 * US)
 
 
@@ -209,7 +211,7 @@ def no_probe(c):
 def timeouts():
     s = Scene("timeouts-back-off", "Probe and repairs lost: timeouts in a row",
               "A Write of one packet is lost, and so are the probe and the first repair. The retransmission timeout has its minimum of 10 ms and then "
-              "doubles; each repair is followed by a probe of its own. The third transmission arrives.")
+              "doubles; each repair leaves from another port and is followed by a probe of its own. The third transmission arrives.")
     s.region("acceptor")
     w = s.write(0, 1, 256)
     a = s.tx(1000, w)
@@ -220,31 +222,41 @@ def timeouts():
     psn = lost.cbh["psn"]
     s.probe(lost.at + 2 * MS, "initiator", 0, 1, psn, lost=True, tag="probe1")
     s.event(lost.at + 10 * MS, "initiator", "timer", name="retransmission", tag="timer1")
-    one = s.rtx(lost.at + 10 * MS, lost, lost=True, tag="one")
-    s.probe(one.at + 2 * MS, "initiator", 0, 2, psn, lost=True, tag="probe2")
+    s.event(lost.at + 10 * MS, "initiator", "port_change", path=0, source_port=50100, tag="port1")
+    one = s.rtx(lost.at + 10 * MS, lost, lost=True, port=50100, tag="one")
+    s.probe(one.at + 2 * MS, "initiator", 0, 2, psn, lost=True, port=50100, tag="probe2")
     s.event(one.at + 20 * MS, "initiator", "timer", name="retransmission", tag="timer2")
-    two = s.rtx(one.at + 20 * MS, lost, tag="two")
+    s.event(one.at + 20 * MS, "initiator", "port_change", path=0, source_port=50101, tag="port2")
+    two = s.rtx(one.at + 20 * MS, lost, port=50101, tag="two")
     full = s.ack(two.arrives, "acceptor", tag="full")
     s.finished(full.arrives, w2, tag="done")
     s.end(full.arrives + 10 * US)
-    s.keeps("REL-035", "REL-036", "REL-041", "REL-042", "REL-043", "REL-048", "REL-026", "REL-028", "REL-027", "REL-024", "CONN-014", "REL-057", "REL-058")
+    s.keeps("REL-035", "REL-036", "REL-041", "REL-042", "REL-043", "REL-048", "REL-026", "REL-028", "REL-027", "REL-024", "CONN-014", "REL-057", "REL-058", "PATH-019")
     yield s
     yield s.wrong("no-back-off", "The second timeout comes 10 ms after the first.", {"REL-043": "two", "REL-057": "two"}, lambda c: sooner(c, "two", 10 * MS))
     yield s.wrong("under-the-minimum", "The first timeout comes after 5 ms.", {"REL-041": "one", "REL-057": "one"}, under,
-                  drop=("REL-042", "REL-043", "REL-024", "REL-035"))
+                  drop=("REL-042", "REL-043", "REL-024", "REL-035", "PATH-019"))
+    yield s.wrong("same-port", "Both repairs leave from the port of the first transmission.", {"PATH-019": "two"}, same_port)
     yield s.wrong("never-again", "The sender does nothing when its timeout has passed.", {"REL-042": "end"}, never,
-                  drop=("REL-041", "REL-043", "REL-057", "REL-026", "REL-028", "REL-027", "REL-024", "REL-035"))
+                  drop=("REL-041", "REL-043", "REL-057", "REL-026", "REL-028", "REL-027", "REL-024", "REL-035", "PATH-019"))
 
 
 def sooner(c, tag, by):
-    c.shift(-by, "two", "full", "timer2")
+    c.shift(-by, "two", "full", "timer2", "port2")
     for tag in ("done", "end"):
         c[tag].at -= by
 
 
 def under(c):
-    c.shift(-5 * MS, "one", "timer1")
+    c.shift(-5 * MS, "one", "timer1", "port1")
     c.cut("one", c["one"].at + 1 * MS)
+
+
+def same_port(c):
+    for tag in ("one", "probe2", "two"):
+        c[tag].port = 50000
+    for tag in ("port1", "port2"):
+        c.steps.remove(c[tag])
 
 
 def never(c):
