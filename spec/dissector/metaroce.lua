@@ -152,7 +152,7 @@ local TABLES = {
     { name = "rsvd", offset = 16, width = 16, allowed = { 0 }, meaning = "reserved" },
   } },
   { name = "PATH_PROBE", length = 4, opcode = 0x68, layout = { "CBH", "PATH_PROBE", "crc" }, fields = {
-    { name = "highest_psn", offset = 0, width = 32, meaning = "highest PSN sent on the path" },
+    { name = "highest_psn", offset = 0, width = 32, meaning = "highest PSN sent on the path in the epoch; the one before its first PSN if none was" },
   } },
   { name = "PATH_PROBE_ACK", length = 48, opcode = 0x69, layout = { "CBH", "PATH_PROBE_ACK", "crc" }, fields = {
     { name = "timestamp_echo", offset = 0, width = 32, meaning = "timestamp of the probe" },
@@ -169,7 +169,7 @@ local TABLES = {
     { name = "next_psn", offset = 32, width = 32, meaning = "first new PSN on the new route" },
   } },
   { name = "PATH_RETIRE", length = 8, opcode = 0x6b, layout = { "CBH", "PATH_RETIRE", "crc" }, fields = {
-    { name = "highest_psn", offset = 0, width = 32, meaning = "highest PSN sent on the path; ISN - 1 of the epoch if none was" },
+    { name = "highest_psn", offset = 0, width = 32, meaning = "highest PSN sent on the path in the epoch; the one before its first PSN if none was" },
     { name = "reason", offset = 32, width = 8, meaning = "see codes.yaml" },
     { name = "rsvd", offset = 40, width = 24, allowed = { 0 }, meaning = "reserved" },
   } },
