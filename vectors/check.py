@@ -202,6 +202,10 @@ def differences(tables, packet, vector, by_id):
 
 
 def main(arguments):
+    known = {"--write", "--seeds"}
+    folder = arguments[arguments.index("--seeds") + 1 :][:1] if "--seeds" in arguments else []
+    if unknown := [a for a in arguments if a not in known and a not in folder]:
+        sys.exit(f"no such argument: {unknown[0]}")
     if crc_32c(b"123456789") != 0xE3069283:
         sys.exit("the CRC is not CRC-32C")
     tables = read_tables()

@@ -38,13 +38,15 @@ def text(subject, sequences):
 
 def main(arguments):
     made = {subject: [finish(scene) for scene in scene_maker()] for subject, scene_maker in scenes.subjects().items()}
-    if "--show" in arguments:
-        wanted = arguments[arguments.index("--show") + 1]
+    if arguments[:1] == ["--show"] and len(arguments) == 2:
         for sequence in sum(made.values(), []):
-            if sequence["id"] == wanted:
+            if sequence["id"] == arguments[1]:
                 exercised, broken = judge.judge(sequence)
                 print("exercised:", *sorted(exercised), "\nbroken:", broken)
-        return 0
+                return 0
+        sys.exit(f"no such sequence: {arguments[1]}")
+    if arguments not in ([], ["--write"]):
+        sys.exit("arguments: none, --write, or --show ID")
     faults, right, wrong = [], 0, 0
     FOLDER.mkdir(exist_ok=True)
     for subject, sequences in made.items():

@@ -24,6 +24,10 @@ pub type Files = BTreeMap<String, String>;
 
 /// File that shows a folder to be a book, and the first that mdBook reads.
 const CONFIGURATION: &str = "book.toml";
+/// First line of the configuration: a folder without it is somebody else's book.
+const MARK: &str = "# Written by `metaroce book`, which replaces src whenever it runs.";
+/// Where the files are written before they take their places.
+const FRESH: &str = ".metaroce-book";
 
 /// What the pages are made from.
 struct Material {
@@ -136,25 +140,40 @@ pub fn write(folder: &Path) -> Result<usize, RunError> {
         let text = format!("{}: {e}; name another folder with --out", folder.display());
         RunError::Usage(text)
     })?;
-    let is_book = folder.join(CONFIGURATION).is_file();
-    if !is_book && std::fs::read_dir(folder).map_err(io)?.next().is_some() {
+    let configuration = std::fs::read_to_string(folder.join(CONFIGURATION));
+    let is_ours = configuration.is_ok_and(|text| text.starts_with(MARK));
+    let fresh = folder.join(FRESH);
+    let others = std::fs::read_dir(folder)
+        .map_err(io)?
+        .filter_map(Result::ok)
+        .any(|entry| entry.file_name() != FRESH);
+    if !is_ours && others {
         return Err(RunError::Usage(format!(
-            "{}: holds something else than a book; name another folder with --out",
+            "{}: holds something else than a book of this command; name another folder with --out",
             folder.display()
         )));
+    }
+    // An attempt that was cut off has left its files behind.
+    if fresh.is_dir() {
+        std::fs::remove_dir_all(&fresh).map_err(io)?;
+    }
+    for (name, text) in &files {
+        let path = fresh.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent).map_err(io)?;
+        }
+        std::fs::write(&path, text).map_err(io)?;
     }
     // Pages that an earlier version wrote would be read as part of this one.
     let source = folder.join("src");
     if source.is_dir() {
         std::fs::remove_dir_all(&source).map_err(io)?;
     }
-    for (name, text) in &files {
-        let path = folder.join(name);
-        if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent).map_err(io)?;
-        }
-        std::fs::write(&path, text).map_err(io)?;
+    for entry in std::fs::read_dir(&fresh).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        std::fs::rename(entry.path(), folder.join(entry.file_name())).map_err(io)?;
     }
+    std::fs::remove_dir(&fresh).map_err(io)?;
     Ok(files.len())
 }
 

@@ -54,7 +54,13 @@ pub fn clauses(query: &Query, as_json: bool) -> Result<String, RunError> {
         let all: Vec<Value> = all.iter().map(show).collect::<Result<_, RunError>>()?;
         return pretty(&Value::Array(all));
     }
-    let mut text = String::new();
+    if all.is_empty() {
+        return Ok("no clause fits\n".to_owned());
+    }
+    let mut text = format!(
+        "{:9} {:10} {:10} {:10} {:10} statement; features required\n",
+        "clause", "level", "role", "observed", "covered"
+    );
     for clause in &all {
         let monitored = coverage
             .get(&clause.id)
@@ -71,11 +77,24 @@ pub fn clauses(query: &Query, as_json: bool) -> Result<String, RunError> {
             clause.role,
             clause.observability,
             mark,
-            clause.requires.join(", ")
+            statement(clause)
         );
         writeln!(text, "{}", line.trim_end()).map_err(harness)?;
     }
     Ok(text)
+}
+
+/// The statement, cut to one line, and what it requires.
+fn statement(clause: &Clause) -> String {
+    const WIDTH: usize = 100;
+    let mut text: String = clause.text.chars().take(WIDTH).collect();
+    if text.len() < clause.text.len() {
+        text.push_str("...");
+    }
+    match clause.requires.as_slice() {
+        [] => text,
+        some => format!("{text} [{}]", some.join(", ")),
+    }
 }
 
 /// One clause.

@@ -61,7 +61,7 @@ enum Cmd {
     Clauses(Box<ClausesArgs>),
     /// Write the specification as a book: the source tree of mdBook.
     Book {
-        /// Folder for the book; made, or emptied of an earlier one.
+        /// Folder for the book; made, or, where it holds an earlier one, with a new `src`.
         #[arg(long, default_value = "target/book")]
         out: PathBuf,
     },
@@ -96,6 +96,19 @@ enum Format {
     Table,
     Json,
 }
+
+/// What chooses among the clauses.
+const CHOICES: [&str; 9] = [
+    "chapter",
+    "role",
+    "source",
+    "level",
+    "observed",
+    "requires",
+    "uncovered",
+    "text",
+    "format",
+];
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Link {
@@ -162,14 +175,14 @@ struct ClausesArgs {
     /// With this word in statement or source.
     #[arg(long, value_name = "WORD")]
     text: Option<String>,
-    #[arg(long, value_enum, default_value_t = Format::Json)]
+    #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Print the lock file instead.
-    #[arg(long, conflicts_with = "format")]
+    /// Print the lock file instead, of all clauses.
+    #[arg(long, conflicts_with_all = CHOICES)]
     lock: bool,
     /// Print instead which tests exercise each clause, by running them in simulated time.
     #[cfg(feature = "reference")]
-    #[arg(long, conflicts_with_all = ["lock", "format"])]
+    #[arg(long, conflicts_with = "lock", conflicts_with_all = CHOICES)]
     tests: bool,
 }
 

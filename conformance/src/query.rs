@@ -74,7 +74,10 @@ pub fn chapter(text: &str) -> Result<&'static str, String> {
     let found = CHAPTERS.iter().find(|(name, prefix, _)| fits(name, prefix));
     found.map(|(name, ..)| *name).ok_or_else(|| {
         let all: Vec<&str> = CHAPTERS.iter().map(|(_, prefix, _)| *prefix).collect();
-        format!("no such chapter; there are {}", all.join(", "))
+        format!(
+            "no such chapter; there are {}, and their numbers and names",
+            all.join(", ")
+        )
     })
 }
 
@@ -90,7 +93,7 @@ pub fn source(text: &str) -> Result<Option<u8>, String> {
     match number {
         Some(n) if (1..=metaroce_spec::STATEMENTS).contains(&n) => Ok(Some(n)),
         _ => Err(format!(
-            "neither project nor P1 to P{}",
+            "`{text}` is neither project nor P1 to P{}",
             metaroce_spec::STATEMENTS
         )),
     }

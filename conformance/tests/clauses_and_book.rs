@@ -23,14 +23,15 @@ fn text(bytes: &[u8]) -> String {
 /// The ids that a query finds, as JSON; the table has to show the same.
 fn found(query: &[&str]) -> Vec<String> {
     let all = [&["clauses"], query].concat();
-    let output = metaroce(&all);
+    let output = metaroce(&[all.as_slice(), &["--format", "json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let id = |value: &Value| value["id"].as_str().unwrap().to_owned();
     let ids: Vec<String> = json.as_array().unwrap().iter().map(id).collect();
-    let table = metaroce(&[all.as_slice(), &["--format", "table"]].concat());
+    let table = metaroce(&all);
     let shown: Vec<String> = text(&table.stdout)
         .lines()
+        .skip(1)
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
     assert_eq!(ids, shown, "{query:?}");
@@ -87,6 +88,44 @@ fn uncovered_is_what_the_lock_file_calls_so() {
         .map(|line| line.split(' ').next().unwrap().to_owned())
         .collect();
     assert_eq!(found(&["--uncovered"]), open);
+}
+
+#[test]
+fn no_answer_says_so_and_other_outputs_take_no_question() {
+    let none = metaroce(&["clauses", "--text", "flux capacitor"]);
+    assert_eq!(text(&none.stdout), "no clause fits\n");
+    let output = metaroce(&["clauses", "--lock", "--chapter", "REL"]);
+    assert_eq!(output.status.code(), Some(i32::from(exit::USAGE)));
+}
+
+#[test]
+fn the_book_of_somebody_else_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("src/page.md");
+    std::fs::create_dir(folder.path().join("src")).unwrap();
+    std::fs::write(&page, "mine").unwrap();
+    std::fs::write(folder.path().join("book.toml"), "[book]\n").unwrap();
+    let out = folder.path().to_str().unwrap();
+    let output = metaroce(&["book", "--out", out]);
+    assert_eq!(output.status.code(), Some(i32::from(exit::USAGE)));
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "mine");
+    // A book of this command is written anew, also after an attempt that was cut off.
+    let own = folder.path().join("own");
+    let own_name = own.to_str().unwrap();
+    for _ in 0..2 {
+        assert_eq!(
+            metaroce(&["book", "--out", own_name]).status.code(),
+            Some(0)
+        );
+        assert!(own.join("src/SUMMARY.md").is_file() && !own.join(".metaroce-book").exists());
+        std::fs::create_dir(own.join(".metaroce-book")).unwrap();
+        std::fs::write(own.join("src/stale.md"), "").unwrap();
+    }
+    assert_eq!(
+        metaroce(&["book", "--out", own_name]).status.code(),
+        Some(0)
+    );
+    assert!(!own.join("src/stale.md").exists());
 }
 
 #[test]

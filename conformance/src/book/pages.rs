@@ -44,9 +44,10 @@ pub(super) fn pages(material: &Material, files: &mut Files) -> Result<(), RunErr
 fn configuration() -> String {
     // Two hyphens in the name of a sequence are no dash, and belong to its anchor.
     format!(
-        "[book]\ntitle = \"MetaRoCE, the open profile\"\nlanguage = \"en\"\n\n\
+        "{}\n[book]\ntitle = \"MetaRoCE, the open profile\"\nlanguage = \"en\"\n\n\
          [output.html]\nno-section-label = true\nsmart-punctuation = false\nadditional-css = [\"book.css\"]\n\n\
          [output.html.fold]\nenable = true\nlevel = 0\n\n# {}, specification {}\n",
+        super::MARK,
         metaroce_spec::PROFILE,
         metaroce_spec::VERSION
     )

@@ -167,6 +167,29 @@ fn captures_of_a_run_show_their_fields_and_links() {
     }
 }
 
+/// Every filter in the dissector's README is one.
+#[test]
+#[ignore = "needs tshark"]
+fn the_filters_of_the_readme_are_filters() {
+    let folder = tempfile::tempdir().unwrap();
+    let captures = captures(folder.path(), Some("id(duplicates)"));
+    let readme = include_str!("../../../spec/dissector/README.md");
+    let cells = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `metaroce."));
+    let mut tried = 0;
+    for cell in cells {
+        let filter = cell.split('`').next().unwrap().replace("\\|", "|");
+        if ["port", "crc", "apart"].contains(&filter.as_str()) {
+            continue; // Preferences.
+        }
+        let arguments = ["-Y".to_owned(), format!("metaroce.{filter}")];
+        tshark::run(&tshark::script(), &captures[0], &[], &arguments);
+        tried += 1;
+    }
+    assert!(tried >= 14, "{tried} filters");
+}
+
 /// Without a handshake in the capture, and with a display filter, the links are the same.
 #[test]
 #[ignore = "needs tshark"]
