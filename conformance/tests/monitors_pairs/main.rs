@@ -8,6 +8,7 @@
 )]
 
 mod acks;
+mod changed;
 mod doctor;
 mod extra;
 mod fairness;

@@ -453,3 +453,41 @@ fn an_established_connection_may_rest() {
     }
     assert_eq!(link.watch.repeats, [0, 0]);
 }
+
+/// A requester may be held up between making a request and sending it (CONN-023).
+#[test]
+fn the_pause_of_a_request_counts_from_when_it_leaves() {
+    let mut link = Link::new(1, 0);
+    let (end, mut out) = (&mut link.ends[0], Vec::new());
+    end.connect(0, link.addresses[1], Link::service(1, 1, None))
+        .unwrap();
+    assert!(end.poll_transmit(3 * MS, &mut out).is_some(), "OPEN");
+    end.handle_timeout(50 * MS);
+    assert!(end.poll_transmit(50 * MS, &mut out).is_none());
+    assert_eq!(end.poll_timeout(), Some(53 * MS));
+    end.handle_timeout(53 * MS);
+    assert!(end.poll_transmit(53 * MS, &mut out).is_some());
+    assert_eq!(end.poll_timeout(), Some(153 * MS));
+}
+
+/// The opener takes data of a peer whose STREAM_OPEN_ACK is lost (STRM-046).
+#[test]
+fn data_may_come_before_the_answer_to_stream_open() {
+    let mut link = Link::new(1, 0);
+    let mut left = 1;
+    link.drop_when(move |_, packet| {
+        let hit = packet.cbh.opcode == Opcode::STREAM_OPEN_ACK && left > 0;
+        left -= i32::from(hit);
+        hit
+    });
+    let service = Link::service(1, 1, None);
+    link.ends[1].listen(service).unwrap();
+    link.ends[0]
+        .connect(link.now, link.addresses[1], service)
+        .unwrap();
+    let is_up = |e: &Event| matches!(e, Event::Established { .. });
+    link.run(|link| link.events[1].iter().any(is_up));
+    link.write_and_check(1, 1, 5_000);
+    assert!(link.now < 50 * MS, "before STREAM_OPEN is repeated");
+    assert!(!link.events[0].iter().any(is_up));
+}
