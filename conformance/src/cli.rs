@@ -316,17 +316,10 @@ pub fn mutants(
 /// The clauses that a mutant fails.
 #[cfg(feature = "reference")]
 fn failed_by(id: &str) -> Result<Vec<String>, RunError> {
-    use crate::run::{LinkKind, Plan, run};
+    use crate::run::{Plan, run};
     let plan = Plan {
-        link: LinkKind::Sim,
-        adapter: None,
-        peer: None,
         mutant: Some(id.into()),
-        pics: crate::pics::Pics::parse("pics/reference.yaml", crate::pics::REFERENCE)
-            .map_err(harness)?,
-        seed: 1,
-        filter: None,
-        scenarios: crate::scenario::built_in().map_err(harness)?,
+        ..Plan::reference()?
     };
     let name = format!("metaroce-mutant-{}-{id}", std::process::id());
     let folder = std::env::temp_dir().join(name);

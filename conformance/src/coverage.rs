@@ -188,19 +188,8 @@ pub(crate) fn list(value: &Value) -> &[Value] {
 pub fn find_exercised(progress: &mut dyn FnMut(usize, usize, &str)) -> Result<String, RunError> {
     use std::fmt::Write as _;
 
-    use crate::pics::{Pics, REFERENCE};
-    use crate::run::{LinkKind, Plan, run};
-    let harness = |e: String| RunError::Harness(e);
-    let plan = Plan {
-        link: LinkKind::Sim,
-        adapter: None,
-        peer: None,
-        mutant: None,
-        pics: Pics::parse("pics/reference.yaml", REFERENCE).map_err(harness)?,
-        seed: 1,
-        filter: None,
-        scenarios: crate::scenario::built_in().map_err(|e| harness(e.to_string()))?,
-    };
+    use crate::run::{Plan, run};
+    let plan = Plan::reference()?;
     let name = format!("metaroce-exercised-{}", std::process::id());
     let folder = std::env::temp_dir().join(name);
     let result = run(&plan, &folder, progress);

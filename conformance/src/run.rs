@@ -67,6 +67,27 @@ pub struct Plan {
     pub scenarios: Vec<Loaded>,
 }
 
+impl Plan {
+    /// The reference with its claims in simulated time, with every built-in scenario and seed 1.
+    ///
+    /// # Errors
+    /// [`RunError::Harness`] when what is built in cannot be read.
+    pub fn reference() -> Result<Self, RunError> {
+        let harness = |e: &dyn std::fmt::Display| RunError::Harness(e.to_string());
+        Ok(Self {
+            link: LinkKind::Sim,
+            adapter: None,
+            peer: None,
+            mutant: None,
+            pics: Pics::parse("pics/reference.yaml", crate::pics::REFERENCE)
+                .map_err(|e| harness(&e))?,
+            seed: 1,
+            filter: None,
+            scenarios: crate::scenario::built_in().map_err(|e| harness(&e))?,
+        })
+    }
+}
+
 /// A test: a scenario with the implementation under test on one side, or on both.
 #[derive(Debug, Clone)]
 pub struct Test {

@@ -7,21 +7,14 @@
 use std::path::Path;
 
 use metaroce_conformance::evidence::CAPTURE;
-use metaroce_conformance::pics::{Pics, REFERENCE};
-use metaroce_conformance::run::{LinkKind, Plan, RESULT, analyze, run};
-use metaroce_conformance::{monitors, scenario};
+use metaroce_conformance::monitors;
+use metaroce_conformance::run::{Plan, RESULT, analyze, run};
 use metaroce_reports::{RunResult, Verdict, exit};
 
 fn plan(filter: Option<&str>) -> Plan {
     Plan {
-        link: LinkKind::Sim,
-        adapter: None,
-        peer: None,
-        mutant: None,
-        pics: Pics::parse("reference.yaml", REFERENCE).unwrap(),
-        seed: 1,
         filter: filter.map(str::to_owned),
-        scenarios: scenario::built_in().unwrap(),
+        ..Plan::reference().unwrap()
     }
 }
 

@@ -3,22 +3,14 @@
 #![cfg(feature = "reference")]
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
-use metaroce_conformance::pics::{Pics, REFERENCE};
-use metaroce_conformance::run::{LinkKind, Plan, run};
-use metaroce_conformance::scenario;
+use metaroce_conformance::run::{Plan, run};
 use metaroce_reports::{Verdict, exit};
 
 fn passes_nothing(fake: &str) {
     let folder = tempfile::tempdir().unwrap();
     let plan = Plan {
-        link: LinkKind::Sim,
-        adapter: None,
-        peer: None,
         mutant: Some(fake.into()),
-        pics: Pics::parse("reference.yaml", REFERENCE).unwrap(),
-        seed: 1,
-        filter: None,
-        scenarios: scenario::built_in().unwrap(),
+        ..Plan::reference().unwrap()
     };
     let result = run(&plan, folder.path(), &mut |_, _, _| {}).unwrap();
     let passed: Vec<_> = result

@@ -9,9 +9,7 @@ use metaroce_conformance::evidence::{
     CAPTURE, DECLARATION, Declaration, EVENTS, Event, Problem, What,
 };
 use metaroce_conformance::judge::{file_sha256, judge};
-use metaroce_conformance::pics::{Pics, REFERENCE};
-use metaroce_conformance::run::{LinkKind, Plan, run};
-use metaroce_conformance::scenario;
+use metaroce_conformance::run::{Plan, run};
 use metaroce_conformance::trace::pcapng::{TraceReader, TraceWriter};
 use metaroce_conformance::trace::{Observation, Side};
 use metaroce_reports::{Conduct, TestResult, Verdict};
@@ -26,14 +24,8 @@ impl Evidence {
     fn new(test: &str) -> Self {
         let keep = tempfile::tempdir().unwrap();
         let plan = Plan {
-            link: LinkKind::Sim,
-            adapter: None,
-            peer: None,
-            mutant: None,
-            pics: Pics::parse("reference.yaml", REFERENCE).unwrap(),
-            seed: 1,
             filter: Some(format!("id({test})")),
-            scenarios: scenario::built_in().unwrap(),
+            ..Plan::reference().unwrap()
         };
         run(&plan, keep.path(), &mut |_, _, _| {}).unwrap();
         let folder = keep.path().join(test);

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use metaroce_conformance::evidence::CAPTURE;
-use metaroce_conformance::pics::{Pics, REFERENCE};
-use metaroce_conformance::run::{LinkKind, Plan, run};
-use metaroce_conformance::scenario;
+use metaroce_conformance::run::{Plan, run};
 use metaroce_conformance::trace::pcapng::TraceReader;
 use metaroce_wire::frame::parse_ip;
 use metaroce_wire::metaroce::parse;
@@ -28,14 +26,8 @@ const LINKS: [&str; 8] = [
 /// Makes a run, and gives the captures of its tests.
 fn captures(folder: &Path, filter: Option<&str>) -> Vec<PathBuf> {
     let plan = Plan {
-        link: LinkKind::Sim,
-        adapter: None,
-        peer: None,
-        mutant: None,
-        pics: Pics::parse("reference.yaml", REFERENCE).unwrap(),
-        seed: 1,
         filter: filter.map(str::to_owned),
-        scenarios: scenario::built_in().unwrap(),
+        ..Plan::reference().unwrap()
     };
     let result = run(&plan, folder, &mut |_, _, _| {}).unwrap();
     let tests = result.tests.iter();

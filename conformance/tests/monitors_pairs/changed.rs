@@ -117,3 +117,32 @@ fn data_may_overtake_the_answer_to_the_opener() {
     t.wait(MS);
     assert!(!is_broken(&t, "STRM-004"));
 }
+
+#[test]
+fn after_eight_transmissions_a_repair_waits_for_the_timeout() {
+    // A packet that was lost so many times, and whose next repair comes 5 ms after the report.
+    let late_after = |transmissions: u32| {
+        let mut t = Trace::ready(Side::A);
+        let message = write(0, 256 * 40);
+        t.posted(Side::A, 1, WorkKind::Write, 256 * 40);
+        let lost = t.send_new(0, message, 0);
+        let mut bits = Vec::new();
+        for n in 1..=transmissions {
+            t.wait(US);
+            let next = t.send_new(0, message, n);
+            t.wait(2 * MS);
+            bits.push(n);
+            let stamp = t.items[next].pkt.stamp();
+            t.acked(0, -1, &bits, stamp);
+            if n == transmissions {
+                t.wait(5 * MS);
+            }
+            t.resend(lost);
+        }
+        t.wait(2 * MS);
+        t
+    };
+    assert!(is_broken(&late_after(4), "REL-034"));
+    assert!(is_broken(&late_after(7), "REL-034"));
+    assert!(!is_broken(&late_after(8), "REL-034"));
+}
