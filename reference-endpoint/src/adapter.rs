@@ -11,7 +11,7 @@ mod session;
 #[cfg(feature = "udp")]
 mod stdio;
 
-pub use engine::{Engine, Remote, Work};
+pub use engine::{Engine, Work};
 pub use messages::{Code, LONGEST_LINE, LONGEST_PIECE, LONGEST_WAIT_MS};
 pub use session::Session;
 #[cfg(feature = "udp")]

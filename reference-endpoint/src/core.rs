@@ -6,27 +6,53 @@
 //! state, poll in this order: transmit until none, then event until none, then timeout once. All times are nanoseconds
 //! on one clock that never goes backwards.
 
+mod answer;
+mod calls;
 mod closing;
 mod config;
+mod congestion;
 mod connection;
 mod control;
 mod counters;
 mod credit;
+mod data;
+mod ecn;
 mod emit;
 mod endpoint;
 mod event;
+mod greet;
 mod handshake;
+mod hint;
+mod inbox;
 mod memory;
+mod nak;
+mod outbox;
+mod place;
+mod plane;
+mod probe;
 mod receive;
+mod report;
+mod reset;
+mod retire;
+mod rtt;
 mod rx_path;
 mod send;
+mod serve;
 mod setup;
+mod shares;
+mod srq;
+mod stats;
 mod stream;
+mod streams;
 mod transitions;
 mod tx_path;
 
-pub use config::{Access, Buffer, Config, Ecn, Misuse, Region, Service, Transmit};
+pub use config::{
+    Access, Buffer, Config, Data, Ecn, Features, Misuse, Op, Region, Remote, Service, StreamConfig,
+    Transmit, Work,
+};
 pub use counters::Counters;
 pub use endpoint::Endpoint;
-pub use event::{Event, Status, WorkKind};
+pub use event::{Completion, Event, Status, WorkKind};
+pub use stats::{ConnectionStats, PathStats, StreamStats};
 pub use transitions::{Step, steps};

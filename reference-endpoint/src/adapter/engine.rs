@@ -3,17 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::core::{
-    Access, Buffer, Counters, Ecn, Endpoint, Event, Misuse, Region, Service, Transmit, WorkKind,
+    self, Access, Buffer, Completion, Counters, Data, Ecn, Endpoint, Event, Misuse, Op, Region, Service,
+    Status, Transmit, WorkKind,
 };
-
-/// Where a Write goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Remote {
-    /// Address of the first byte.
-    pub va: u64,
-    /// Key of the region.
-    pub rkey: u32,
-}
 
 /// Work to post.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +18,27 @@ pub struct Work {
     pub wr_id: u64,
     /// Local bytes.
     pub buffer: Buffer,
-    /// Where a Write goes; nothing for a Send or a receive.
-    pub remote: Option<Remote>,
+    /// What it does; nothing for a receive.
+    pub op: Option<Op>,
     /// Kind of work.
     pub kind: WorkKind,
+}
+
+impl Work {
+    /// The completion of work that has succeeded.
+    pub(crate) fn succeeded(&self, byte_len: u32) -> Completion {
+        Completion {
+            conn: self.conn,
+            stream: self.stream,
+            wr_id: self.wr_id,
+            kind: self.kind,
+            status: Status::Success,
+            byte_len,
+            imm: None,
+            invalidated: None,
+            solicited: false,
+        }
+    }
 }
 
 /// Everything that a session asks of an endpoint: the five verbs of the [core](crate::core) and its calls. All times
@@ -110,21 +119,13 @@ impl Engine for Endpoint {
         self.connect(now, peer, service)
     }
     fn post(&mut self, now: u64, work: &Work) -> Result<(), Misuse> {
-        let Work {
-            conn,
-            stream,
-            wr_id,
-            buffer,
-            remote,
-            kind,
-        } = *work;
-        match (kind, remote) {
-            (WorkKind::Recv, _) => self.post_recv(now, conn, stream, wr_id, buffer),
-            (WorkKind::Send, _) => self.post_send(now, conn, stream, wr_id, buffer),
-            (WorkKind::Write, Some(Remote { va, rkey })) => {
-                self.post_write(now, conn, stream, wr_id, buffer, va, rkey)
+        let (conn, stream, wr_id) = (work.conn, work.stream, work.wr_id);
+        match work.op {
+            None => self.post_recv(now, conn, stream, wr_id, work.buffer),
+            Some(op) => {
+                let work = core::Work::new(wr_id, op, Data::Buffer(work.buffer));
+                self.post(now, conn, stream, work)
             }
-            (WorkKind::Write, None) => Err(Misuse::Range { what: "va" }),
         }
     }
     fn close(&mut self, now: u64, conn: u32) -> Result<(), Misuse> {

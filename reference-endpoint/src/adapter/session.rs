@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::engine::{Engine, Remote, Work};
+use super::engine::{Engine, Work};
 use super::hex;
 use super::messages::{
     self, Capabilities, Code, Failure, LONGEST_PIECE, LONGEST_WAIT_MS, Open, Piece, Post,
@@ -15,7 +15,8 @@ use super::messages::{
 };
 use super::{NAME, PROFILE, PROTOCOL};
 use crate::core::{
-    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Misuse, Service, Transmit, WorkKind,
+    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Features, Misuse, Op, Remote, Service,
+    Transmit, WorkKind,
 };
 use crate::mutants::Mutant;
 
@@ -151,7 +152,7 @@ impl Session {
     fn collect(&mut self, now: u64) {
         let Some(open) = &mut self.open else { return };
         while let Some(event) = open.engine.poll_event() {
-            self.events.push_back(report(event, now));
+            self.events.extend(report(event, now));
         }
     }
 
@@ -200,7 +201,7 @@ impl Session {
                 Ok(json!({"sha256": hex::encode(&digest)}))
             }
             Request::PostRecv(post) => self.post(now, &post, WorkKind::Recv, None),
-            Request::PostSend(post) => self.post(now, &post, WorkKind::Send, None),
+            Request::PostSend(post) => self.post(now, &post, WorkKind::Send, Some(Op::Send)),
             Request::PostWrite(post) => self.post_write(now, post),
             Request::Counters(of) => {
                 let counters = self.engine()?.counters(of.conn);
@@ -239,6 +240,10 @@ impl Session {
             payload_size: open.payload_size,
             msg_window: open.msg_window,
             initial_psn: open.initial_psn,
+            // All of them at once: whoever drives a session posts to each when it is established.
+            first_streams: open.streams,
+            features: Features(0),
+            ..Service::default()
         };
         let conn = match open.role {
             Role::Initiator => engine.connect(now, open.peer, service),
@@ -270,6 +275,7 @@ impl Session {
         let len = usize::try_from(register.len).map_err(|_| too_much())?;
         let access = Access {
             remote_write: register.remote_write,
+            ..Access::default()
         };
         let region = open.engine.register(len, access).map_err(failure)?;
         open.memory = memory;
@@ -322,7 +328,7 @@ impl Session {
             offset: write.offset,
             len: write.len,
         };
-        self.post(now, &post, WorkKind::Write, Some(remote))
+        self.post(now, &post, WorkKind::Write, Some(Op::Write(remote)))
     }
 
     fn post(
@@ -330,7 +336,7 @@ impl Session {
         now: u64,
         post: &Post,
         kind: WorkKind,
-        remote: Option<Remote>,
+        op: Option<Op>,
     ) -> Result<Value, Failure> {
         let piece = Piece {
             mr: post.mr,
@@ -348,7 +354,7 @@ impl Session {
                 offset: place.start,
                 len: place.len(),
             },
-            remote,
+            op,
             kind,
         };
         self.engine()?.post(now, &work).map_err(failure)?;
@@ -374,13 +380,13 @@ fn config(seed: u64, open: &Open) -> Result<Config, Failure> {
         return bad("source_port_base is 0");
     }
     Ok(Config {
-        local: open.local,
         // Rotated, so that equal seeds do not cancel out.
         seed: seed.rotate_left(32) ^ open.seed,
         source_ports: open.source_port_base..end,
         ack_delay_us: open.ack_delay_us,
         max_connections: MOST_CONNECTIONS,
         max_regions: MOST_REGIONS,
+        ..Config::new(open.local)
     })
 }
 
@@ -431,8 +437,9 @@ fn capabilities() -> Capabilities {
     }
 }
 
-fn report(event: Event, t_ns: u64) -> Report {
-    match event {
+/// What is shown of an event; nothing of what a harness has not asked for.
+fn report(event: Event, t_ns: u64) -> Option<Report> {
+    Some(match event {
         Event::Established {
             conn,
             paths,
@@ -443,24 +450,21 @@ fn report(event: Event, t_ns: u64) -> Report {
             streams,
             t_ns,
         },
-        Event::Completion {
-            conn,
-            stream,
-            wr_id,
-            kind,
-            status,
-            byte_len,
-        } => Report::Completion {
-            conn,
-            stream,
-            wr_id,
-            kind: match kind {
+        Event::Completion(done) => Report::Completion {
+            conn: done.conn,
+            stream: done.stream,
+            wr_id: done.wr_id,
+            kind: match done.kind {
                 WorkKind::Send => "send",
                 WorkKind::Write => "write",
+                WorkKind::Read => "read",
+                WorkKind::CmpSwap => "cmp_swap",
+                WorkKind::FetchAdd => "fetch_add",
                 WorkKind::Recv => "recv",
+                WorkKind::RecvWrite => "recv_write",
             },
-            status: status.to_string(),
-            byte_len,
+            status: done.status.to_string(),
+            byte_len: done.byte_len,
             t_ns,
         },
         Event::Closed { conn, reason } => Report::Closed { conn, reason, t_ns },
@@ -474,5 +478,8 @@ fn report(event: Event, t_ns: u64) -> Report {
             message,
             t_ns,
         },
-    }
+        Event::StreamOpened { .. } | Event::StreamEnded { .. } | Event::PathAlive { .. } => {
+            return None;
+        }
+    })
 }

@@ -4,16 +4,16 @@ use metaroce_wire::metaroce::{Body, Close, CloseAck, Opcode};
 use metaroce_wire::serial::{Msn, Psn};
 
 use super::config::Misuse;
-use super::connection::{Connection, Shared, State};
-use super::control::Purpose;
-use super::event::{Event, Status, WorkKind};
+use super::connection::{Connection, LINGER, Shared, State};
+use super::control::{Control, Purpose, Turn};
+use super::event::{Event, Status};
+use super::stream::Stream;
 use super::transitions::{Event as Change, step};
 
 /// Reason of CLOSE: an error.
 const ERROR: u16 = 1;
-/// How long a closed connection still answers, ns: three times the largest retransmission timeout, so that the peer's
-/// repetitions of CLOSE find somebody.
-const LINGER: u64 = 3 * super::tx_path::MOST_RTO;
+/// A peer from which nothing has come for so long after CLOSE is taken to have answered it, ns (CONN-050).
+const SILENCE: u64 = LINGER;
 
 impl Connection {
     pub(super) fn close(&mut self, now: u64) -> Result<(), Misuse> {
@@ -28,31 +28,54 @@ impl Connection {
         }
     }
 
-    /// Sends CLOSE once all work is done.
-    pub(super) fn advance_close(&mut self, now: u64) {
-        let idle = self.streams.values().all(|stream| stream.queue.is_empty());
-        if self.state == State::Closing && idle && !self.close_sent && !self.peer_closed {
-            self.close_sent = true;
-            self.request(
-                now,
-                Purpose::Close,
-                Opcode::CLOSE,
-                Body::Close(Close {
-                    reason: self.reason,
-                    rsvd: 0,
-                }),
-            );
+    /// Ends the connection at once, whatever is under way.
+    pub(super) fn abort(&mut self, now: u64, shared: &mut Shared<'_>) -> Result<(), Misuse> {
+        if self.state.is_over() {
+            return Err(Misuse::Closing);
+        }
+        let what = (Status::WrFlushErr, "the program has ended the connection");
+        self.fail_work(now, what, None, shared);
+        Ok(())
+    }
+
+    /// Whether no request of this side is under way.
+    fn is_idle(&self) -> bool {
+        self.streams.iter().all(|stream| stream.tx.is_empty())
+    }
+
+    fn send_close(&mut self, now: u64) {
+        self.close_sent.get_or_insert(now);
+        let id = self.next_transaction();
+        let cbh = self.header(now, Opcode::CLOSE, id);
+        let close = Close {
+            reason: self.reason,
+            rsvd: 0,
+        };
+        self.request(now, Purpose::Close, cbh, Body::Close(close));
+    }
+
+    /// Sends CLOSE once all work is done (CONN-047).
+    fn advance_close(&mut self, now: u64) {
+        let sent = self.close_sent.is_some();
+        if self.state == State::Closing && self.is_idle() && !sent && !self.peer_closed {
+            self.send_close(now);
         }
     }
 
-    pub(super) fn on_close(&mut self, now: u64, id: Psn, close: &Close, shared: &mut Shared<'_>) {
+    pub(super) fn on_close(
+        &mut self,
+        now: u64,
+        (id, plane): (Psn, u8),
+        close: &Close,
+        shared: &mut Shared<'_>,
+    ) {
         if matches!(self.state, State::Opening | State::Confirming) {
             return;
         }
-        self.close_to_answer = Some((id, close.reason));
+        self.close_to_answer = Some((id, close.reason, plane));
         if !self.peer_closed {
             self.peer_closed = true;
-            self.drop_unstarted(shared);
+            self.drop_unstarted(now, shared);
         }
         if !self.state.is_over() {
             self.reason = close.reason;
@@ -67,24 +90,20 @@ impl Connection {
     }
 
     /// Answers the peer's CLOSE, but not while messages that were begun before it are still under way: with the answer
-    /// in hand the peer may forget the connection.
+    /// in hand the peer may forget the connection (CONN-041).
     fn answer_close(&mut self, now: u64) {
-        let begun = self.streams.values().any(|stream| !stream.queue.is_empty());
-        if begun {
+        if !self.is_idle() {
             return;
         }
-        if let Some((id, reason)) = self.close_to_answer.take() {
-            let answer = CloseAck { reason, rsvd: 0 };
-            self.respond(now, Opcode::CLOSE_ACK, id, Body::CloseAck(answer));
+        if let Some((id, reason, plane)) = self.close_to_answer.take() {
+            let body = Body::CloseAck(CloseAck { reason, rsvd: 0 });
+            self.respond(now, Opcode::CLOSE_ACK, (id, plane), body);
         }
     }
 
     pub(super) fn on_close_ack(&mut self, now: u64, id: Psn, shared: &mut Shared<'_>) {
-        if self
-            .requests
-            .answered(id.value(), |p| p == Purpose::Close)
-            .is_some()
-        {
+        let asked = |purpose| purpose == Purpose::Close;
+        if self.requests.answered(id.value(), asked).is_some() {
             self.close_answered = true;
             self.settle(now, shared);
         }
@@ -92,9 +111,11 @@ impl Connection {
 
     /// Ends the connection once either side has closed it and no work is under way.
     pub(super) fn settle(&mut self, now: u64, shared: &mut Shared<'_>) {
+        if !self.peer_closed && self.state != State::Closing {
+            return;
+        }
         self.advance_close(now);
-        let idle = self.streams.values().all(|stream| stream.queue.is_empty());
-        if idle && (self.peer_closed || self.close_answered) {
+        if self.is_idle() && (self.peer_closed || self.close_answered) {
             self.finish_closed(now, Change::Settled, shared);
         }
     }
@@ -103,18 +124,26 @@ impl Connection {
         if self.state.is_over() {
             return;
         }
-        self.finish(now, on, shared);
+        self.finish(now, on, None, shared);
         shared.events.push_back(Event::Closed {
             conn: self.handle,
             reason: self.reason,
         });
     }
 
-    fn finish(&mut self, now: u64, on: Change, shared: &mut Shared<'_>) {
+    fn finish(
+        &mut self,
+        now: u64,
+        on: Change,
+        cause: Option<(u16, Msn, Status)>,
+        shared: &mut Shared<'_>,
+    ) {
         self.end(on);
         self.linger_until = Some(now + LINGER);
+        self.arm(now + LINGER);
         self.requests.cancel(|purpose| purpose != Purpose::Close);
-        self.flush(None, shared);
+        self.flush(cause, shared);
+        shared.shares.forget(self.handle);
         self.answer_close(now);
     }
 
@@ -131,28 +160,20 @@ impl Connection {
         }
         let connected = !self.tx.is_empty();
         self.requests.clear();
-        let cause = cause.or_else(|| self.oldest_work());
-        self.flush(cause.map(|(stream, msn)| (stream, msn, status)), shared);
-        let message = message.to_owned();
+        let flushes = status == Status::WrFlushErr;
+        let cause = cause.or_else(|| self.oldest_work().filter(|_| !flushes));
+        self.reason = ERROR;
+        if connected {
+            self.close_sent = None;
+            self.send_close(now);
+        }
+        let cause = cause.map(|(stream, msn)| (stream, msn, status));
+        self.finish(now, Change::Error, cause, shared);
         shared.events.push_back(Event::Failed {
             conn: self.handle,
             status,
-            message,
+            message: message.to_owned(),
         });
-        self.reason = ERROR;
-        if connected && !self.close_sent {
-            self.close_sent = true;
-            self.request(
-                now,
-                Purpose::Close,
-                Opcode::CLOSE,
-                Body::Close(Close {
-                    reason: ERROR,
-                    rsvd: 0,
-                }),
-            );
-        }
-        self.finish(now, Change::Error, shared);
     }
 
     pub(super) fn fail(
@@ -165,66 +186,85 @@ impl Connection {
         self.fail_work(now, (status, message), None, shared);
     }
 
-    fn oldest_work(&self) -> Option<(u16, Msn)> {
-        let fronts = self
-            .streams
-            .values()
-            .filter_map(|stream| Some((stream.id, stream.queue.front()?)));
-        fronts
-            .min_by_key(|(_, message)| message.order)
-            .map(|(stream, message)| (stream, message.msn))
-    }
-
-    /// Completes all work and all receives in the order in which they were posted.
+    /// Completes all work, then all receives, each in the order in which they were posted.
     fn flush(&mut self, cause: Option<(u16, Msn, Status)>, shared: &mut Shared<'_>) {
         let mut ended = Vec::new();
-        for stream in self.streams.values_mut() {
-            for message in stream.queue.drain(..) {
-                let is_cause = cause.filter(|(id, msn, _)| *id == stream.id && *msn == message.msn);
-                let status = is_cause.map_or(Status::WrFlushErr, |(_, _, status)| status);
-                ended.push((
-                    message.order,
-                    stream.id,
-                    message.wr_id,
-                    message.kind,
-                    status,
-                ));
-            }
-            for receive in stream.take_receives() {
-                let status = if receive.overrun {
-                    Status::LocLenErr
-                } else {
-                    Status::WrFlushErr
-                };
-                ended.push((
-                    receive.order,
-                    stream.id,
-                    receive.wr_id,
-                    WorkKind::Recv,
-                    status,
-                ));
-            }
+        let ids: Vec<u16> = self.streams.iter().map(|stream| stream.id).collect();
+        for id in ids {
+            let of_stream = cause.filter(|(stream, ..)| *stream == id);
+            let named = of_stream.map(|(_, msn, status)| (msn, status));
+            self.take_work(id, named, shared, &mut ended);
         }
-        ended.sort_by_key(|(order, ..)| *order);
-        for (_, stream, wr_id, kind, status) in ended {
-            let conn = self.handle;
-            shared.events.push_back(Event::Completion {
-                conn,
-                stream,
-                wr_id,
-                kind,
-                status,
-                byte_len: 0,
-            });
-        }
+        ended.sort_by_key(|(kind, order, _)| (*kind, *order));
+        let events = ended.into_iter().map(|(.., completion)| completion);
+        shared.events.extend(events.map(Event::Completion));
     }
 
     /// After a CLOSE of the peer no message is begun any more.
-    fn drop_unstarted(&mut self, shared: &mut Shared<'_>) {
+    fn drop_unstarted(&mut self, now: u64, shared: &mut Shared<'_>) {
         self.streams
-            .values_mut()
-            .for_each(|stream| stream.flush_unstarted());
-        let ids: Vec<u16> = self.streams.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.report_ended(id, shared));
+            .iter_mut()
+            .for_each(|stream| stream.tx.flush_unstarted());
+        let ids: Vec<u16> = self.streams.iter().map(|stream| stream.id).collect();
+        ids.into_iter()
+            .for_each(|id| self.report_ended(now, id, shared));
+    }
+
+    // ---- requests -----------------------------------------------------------------------------------------------
+
+    /// Repeats requests that are not answered, and gives up those that were repeated often enough.
+    pub(super) fn on_request_timers(&mut self, now: u64, shared: &mut Shared<'_>) {
+        if self.requests.deadline().is_none_or(|due| now < due) {
+            return;
+        }
+        self.stop_closing(now, shared);
+        let planes = self.planes.len() as u8;
+        for turn in self.requests.on_timer(now, planes) {
+            match turn {
+                Turn::Repeat(id, bytes, times, plane) => self.control.push_back(Control {
+                    bytes,
+                    port: self.settings.port(times),
+                    plane,
+                    request: Some(id),
+                }),
+                Turn::GiveUp(purpose) => self.give_up_request(now, purpose, shared),
+            }
+        }
+    }
+
+    fn give_up_request(&mut self, now: u64, purpose: Purpose, shared: &mut Shared<'_>) {
+        match purpose {
+            // The peer still has work to finish: it is asked anew.
+            Purpose::Close if self.reason != ERROR => self.send_close(now),
+            Purpose::Close => {
+                self.close_answered = true;
+                self.settle(now, shared);
+            }
+            Purpose::Credit(id) => self.no_credit(now, id, shared),
+            Purpose::StreamOpen(id) => self.stream_unanswered(now, id, shared),
+            Purpose::Retire(path) => {
+                self.path_given_up(path);
+                self.fail(now, Status::RetryExcErr, "the peer gave no answer", shared);
+            }
+            Purpose::Open | Purpose::Confirm | Purpose::StreamReset(_) => {
+                self.fail(now, Status::RetryExcErr, "the peer gave no answer", shared);
+            }
+        }
+    }
+
+    /// Takes CLOSE as answered when nothing has come from the peer for long: it may have forgotten the connection and
+    /// given its number to another one.
+    fn stop_closing(&mut self, now: u64, shared: &mut Shared<'_>) {
+        let Some(sent) = self.close_sent else { return };
+        if now >= sent.max(self.heard) + SILENCE && self.requests.has(Purpose::Close) {
+            self.requests.cancel(|purpose| purpose == Purpose::Close);
+            self.close_answered = true;
+            self.settle(now, shared);
+        }
+    }
+
+    /// Gives back what a connection without work does not need.
+    pub(super) fn rest_streams(&mut self) {
+        self.streams.iter_mut().for_each(Stream::rest);
     }
 }

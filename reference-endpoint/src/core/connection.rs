@@ -1,28 +1,42 @@
-//! One connection: its state, its paths and streams, and the control that opens and closes them.
+//! One connection: what it consists of, and what all of its parts need.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use metaroce_wire::metaroce::{Body, Cbh, Features, Opcode, Open, Params, Planes, U24, VERSION};
+use metaroce_wire::crc::{self, PseudoHeader};
+use metaroce_wire::metaroce::{
+    Body, Cbh, Features, Opcode, Params, StreamOpenAck, U24, VERSION,
+};
 use metaroce_wire::serial::Psn;
 
-use super::config::{Ecn, Transmit};
-use super::control::{Purpose, Requests, Turn};
+use super::config::{Config, Ecn, Service, Transmit};
+use super::congestion::Congestion;
+use super::control::{Control, Purpose, Requests};
 use super::counters::Counters;
 use super::emit::emit;
-use super::event::{Event, Status};
+use super::event::Event;
+use super::hint::Hint;
+use super::plane::Plane;
+use super::probe::Asked;
+use super::retire::{Moved, Past};
+use super::rtt::MOST_RTO;
 use super::rx_path::RxPath;
+use super::shares::Shares;
+use super::srq::Srqs;
+use super::stats::Tally;
 use super::stream::Stream;
+use super::streams::Streams;
 pub(super) use super::transitions::State;
-use super::transitions::{Event as Change, StreamEvent, StreamState, step};
-use super::tx_path::TxPath;
+use super::transitions::{Event as Change, PathEvent, PathState, StreamEvent, StreamState, step};
+use super::tx_path::{Carried, TxPath};
 
 /// Reason of CLOSE: all is done.
 pub(super) const DONE: u16 = 0;
-
-/// How long an acceptor waits for the streams of a connection, ns. A CONFIRM that was held back in the network, from a
-/// connection that is over, would otherwise hold memory for ever.
-const IDLE: u64 = 30_000_000_000;
+/// A time that does not come.
+pub(super) const NEVER: u64 = u64::MAX;
+/// How long numbers rest, and how long a connection that is over still answers, ns: three times the largest
+/// retransmission timeout.
+pub(super) const LINGER: u64 = 3 * MOST_RTO;
 
 /// Parameters of this version, with everything that is negotiated zero.
 pub(super) const fn blank_params() -> Params {
@@ -53,120 +67,180 @@ pub(super) const fn blank_params() -> Params {
 /// What a connection shares with its endpoint while it works.
 pub(super) struct Shared<'e> {
     pub memory: &'e mut super::memory::Memory,
+    pub srqs: &'e mut Srqs,
+    pub shares: &'e mut Shares,
     pub counters: &'e mut Counters,
     pub events: &'e mut VecDeque<Event>,
+}
+
+/// What is set for all connections of an endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    /// Own address and service port.
+    pub local: SocketAddr,
+    /// First source port of this connection and of all, and how many there are.
+    pub offset: u16,
+    pub first_port: u16,
+    pub ports: u16,
+    /// New packets in a row on one path.
+    pub run: u8,
+    /// Whether this side gives hints.
+    pub hints: bool,
+}
+
+impl Settings {
+    pub(super) fn new(config: &Config, offset: u16) -> Self {
+        let ports = config.source_ports.len() as u16;
+        Self {
+            local: config.local,
+            offset: offset % ports.max(1),
+            first_port: config.source_ports.start,
+            ports,
+            run: config.spray_run,
+            hints: config.capacity_mbps.is_some(),
+        }
+    }
+
+    /// The port so many after the first one of the connection.
+    pub(super) fn port(&self, shift: u16) -> u16 {
+        let place = (u32::from(self.offset) + u32::from(shift)) % u32::from(self.ports.max(1));
+        self.first_port + place as u16
+    }
 }
 
 /// One connection.
 pub(super) struct Connection {
     pub handle: u32,
     pub state: State,
-    pub local: SocketAddr,
+    pub settings: Settings,
     pub peer: SocketAddr,
-    pub first_port: u16,
+    pub planes: Vec<Plane>,
     pub initiator: bool,
+    pub service: Service,
     /// Own parameters, as offered or as accepted.
     pub mine: Params,
     /// The peer's parameters.
     pub theirs: Params,
-    pub streams: BTreeMap<u16, Stream>,
-    pub tx: Vec<TxPath>,
-    pub rx: Vec<RxPath>,
-    pub requests: Requests,
-    pub control: VecDeque<(u16, Vec<u8>)>,
-    pub next_path: usize,
-    pub next_stream: u16,
+    pub tally: Tally,
+
+    pub streams: Streams,
+    /// Streams with something new to send, in turn.
+    pub active: VecDeque<u16>,
+    /// Streams whose next operation waits for one of another stream to be answered.
+    pub waiting: Vec<u16>,
+    /// Reads and atomic operations under way, and those of the peer that are held.
+    pub reads: u32,
+    pub atomics: u32,
+    pub reads_held: u32,
+    pub atomics_held: u32,
+    /// Order of posting.
     pub order: u64,
+
+    pub tx: Vec<TxPath>,
+    pub congestion: Congestion,
+    pub hint: Hint,
+    /// Packets in flight on all paths.
+    pub in_flight: u32,
+    /// When nothing was in flight any more.
+    pub idle_from: u64,
+    /// Paths with something to send again, in turn.
+    pub repairs: VecDeque<u16>,
+    /// Packets of retired paths that go elsewhere.
+    pub moved: VecDeque<Moved>,
+    pub current_path: u16,
+    pub run_left: u8,
+    /// Answers to probes for the idle time and the like are counted here.
+    pub newly: Vec<Carried>,
+
+    pub rx: Vec<RxPath>,
+    /// Paths with an acknowledgment to send at once.
+    pub acks: VecDeque<u16>,
+
+    pub requests: Requests,
+    pub control: VecDeque<Control>,
     transaction: u32,
-    pub close_sent: bool,
+    /// STREAM_OPEN and STREAM_RESET that were answered within the linger time (CONN-055).
+    pub answered: VecDeque<(u64, u32, Option<StreamOpenAck>)>,
+    /// When anything came from the peer.
+    pub heard: u64,
+    /// Probes that can still be answered, oldest first.
+    pub asked: VecDeque<Asked>,
+    /// Paths that were retired.
+    pub past: BTreeMap<u16, Past>,
+    /// Unanswered probes for the idle time, and when the next one is due.
+    pub idle_probes: u32,
+    pub idle_due: u64,
+    /// A NAK of scope connection that is repeated until CLOSE comes has been given up at this side.
+    pub close_sent: Option<u64>,
     pub close_answered: bool,
     pub peer_closed: bool,
-    /// The peer's latest CLOSE, transaction and reason, while it has no answer.
-    pub close_to_answer: Option<(Psn, u16)>,
+    /// The peer's latest CLOSE, transaction and reason, while it has no answer, with the plane that it came in.
+    pub close_to_answer: Option<(Psn, u16, u8)>,
     pub linger_until: Option<u64>,
     pub reason: u16,
-    /// When an acceptor stops waiting for the streams.
-    streams_due: Option<u64>,
+    /// When a hint that has changed is told in a packet of its own, if no acknowledgment has told it before.
+    pub hint_owed: u64,
+    /// Nothing is due before this time.
+    pub due: u64,
 }
 
 impl Connection {
-    /// An initiator's connection; OPEN is on its way.
-    pub(super) fn open(
+    pub(super) fn blank(
         now: u64,
         handle: u32,
-        (local, peer, first_port): (SocketAddr, SocketAddr, u16),
-        mine: Params,
-        transaction: u32,
-    ) -> Self {
-        let mut connection = Self::blank(
-            handle,
-            (local, peer, first_port),
-            mine,
-            blank_params(),
-            transaction,
-        );
-        connection.initiator = true;
-        step(&mut connection.state, Change::Connect);
-        connection.request(
-            now,
-            Purpose::Open,
-            Opcode::OPEN,
-            Body::Open(Open {
-                params: mine,
-                planes: Planes::NONE,
-                padding: [0; 32],
-            }),
-        );
-        connection
-    }
-
-    /// An acceptor's connection, after a valid CONFIRM.
-    pub(super) fn accepted(
-        now: u64,
-        handle: u32,
-        addresses: (SocketAddr, SocketAddr, u16),
-        mine: Params,
-        theirs: Params,
-        transaction: u32,
-    ) -> Self {
-        let mut connection = Self::blank(handle, addresses, mine, theirs, transaction);
-        connection.connect(&mine, Change::ValidConfirm);
-        connection.streams_due = Some(now + IDLE);
-        connection
-    }
-
-    fn blank(
-        handle: u32,
-        (local, peer, first_port): (SocketAddr, SocketAddr, u16),
-        mine: Params,
-        theirs: Params,
+        (settings, peer): (Settings, SocketAddr),
+        service: &Service,
+        (mine, theirs): (Params, Params),
         transaction: u32,
     ) -> Self {
         Self {
             handle,
             state: State::None,
-            local,
+            settings,
             peer,
-            first_port,
+            planes: vec![Plane::handshake(settings.local.ip(), peer.ip())],
             initiator: false,
+            service: *service,
             mine,
             theirs,
-            streams: BTreeMap::new(),
+            tally: Tally::default(),
+            streams: Streams::default(),
+            active: VecDeque::new(),
+            waiting: Vec::new(),
+            reads: 0,
+            atomics: 0,
+            reads_held: 0,
+            atomics_held: 0,
+            order: 0,
             tx: Vec::new(),
+            congestion: Congestion::new(0),
+            hint: Hint::new(false, 1, 0),
+            in_flight: 0,
+            idle_from: NEVER,
+            repairs: VecDeque::new(),
+            moved: VecDeque::new(),
+            current_path: 0,
+            run_left: 0,
+            newly: Vec::new(),
             rx: Vec::new(),
+            acks: VecDeque::new(),
             requests: Requests::default(),
             control: VecDeque::new(),
-            next_path: 0,
-            next_stream: 0,
-            order: 0,
             transaction,
-            close_sent: false,
+            answered: VecDeque::new(),
+            heard: now,
+            asked: VecDeque::new(),
+            past: BTreeMap::new(),
+            idle_probes: 0,
+            idle_due: NEVER,
+            close_sent: None,
             close_answered: false,
             peer_closed: false,
             close_to_answer: None,
             linger_until: None,
             reason: DONE,
-            streams_due: None,
+            hint_owed: NEVER,
+            due: NEVER,
         }
     }
 
@@ -179,18 +253,55 @@ impl Connection {
         }
     }
 
+    /// Whether a feature has been agreed.
+    pub(super) fn has(&self, feature: Features) -> bool {
+        self.agreed().features.has(feature)
+    }
+
     /// Makes the paths; `on` is what has come to connect the sides.
-    pub(super) fn connect(&mut self, agreed: &Params, on: Change) {
-        let peer_ack_delay = u64::from(self.theirs.ack_delay) * 1000;
+    pub(super) fn connect(&mut self, now: u64, on: Change) {
+        let agreed = *self.agreed();
+        let peer_ack_delay = self.peer_ack_delay();
+        let planes = self.planes.len().max(1) as u16;
         for path in 0..agreed.paths {
-            self.tx.push(TxPath::new(
-                self.mine.isn,
-                self.first_port + path,
-                peer_ack_delay,
-            ));
+            // Path p starts in plane p mod N (PLN-001).
+            let plane = (path % planes) as u8;
+            let port = self.settings.port(path);
+            let isn = self.mine.isn;
+            self.tx.push(TxPath::new(isn, port, plane, peer_ack_delay));
             self.rx.push(RxPath::new(self.theirs.isn));
         }
+        self.congestion = Congestion::new(usize::from(agreed.paths));
+        // The shortest full packet is that of a Send; tagged ones are a little longer.
+        let full = usize::from(agreed.payload_size) + self.over_payload();
+        let unit = u64::from(self.theirs.ts_unit);
+        self.hint = Hint::new(self.theirs.hint_support == 1, unit, full as u32);
+        self.idle_from = now;
         step(&mut self.state, on);
+        self.probe_planes(now);
+    }
+
+    /// What IP and UDP add to a datagram, bytes.
+    pub(super) fn over_datagram(&self) -> usize {
+        if self.peer.is_ipv4() { 28 } else { 48 }
+    }
+
+    /// What the IP packet of a Send has beside its payload, bytes: base and message header, CRC.
+    pub(super) fn over_payload(&self) -> usize {
+        self.over_datagram() + 36
+    }
+
+    /// Longest time by which the peer delays an acknowledgment, ns.
+    pub(super) fn peer_ack_delay(&self) -> u64 {
+        u64::from(self.theirs.ack_delay) * 1000
+    }
+
+    /// Whether the connection is up, or on its way down with work to finish.
+    pub(super) fn is_up(&self) -> bool {
+        matches!(
+            self.state,
+            State::Connected | State::Established | State::Closing
+        )
     }
 
     pub(super) fn next_transaction(&mut self) -> u32 {
@@ -198,7 +309,14 @@ impl Connection {
         self.transaction
     }
 
-    fn control_header(&self, now: u64, opcode: Opcode, transaction: u32) -> Cbh {
+    /// Notes that something is due at `at`.
+    pub(super) fn arm(&mut self, at: u64) {
+        self.due = self.due.min(at);
+    }
+
+    // ---- control ------------------------------------------------------------------------------------------------
+
+    pub(super) fn header(&self, now: u64, opcode: Opcode, transaction: u32) -> Cbh {
         Cbh {
             psn: Psn::new(transaction),
             timestamp: now as u32,
@@ -206,23 +324,76 @@ impl Connection {
         }
     }
 
-    pub(super) fn request(&mut self, now: u64, purpose: Purpose, opcode: Opcode, body: Body<'_>) {
-        let id = self.next_transaction();
-        let bytes = emit(
-            self.control_header(now, opcode, id),
-            body,
-            self.local,
-            self.peer,
-        );
-        self.control.push_back((self.first_port, bytes.clone()));
+    /// Sends a request and repeats it until it is answered.
+    pub(super) fn request(&mut self, now: u64, purpose: Purpose, cbh: Cbh, body: Body<'_>) {
+        let id = cbh.psn.value();
+        let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
+        self.control.push_back(Control {
+            bytes: bytes.clone(),
+            port: self.settings.port(0),
+            plane: 0,
+            request: Some(id),
+        });
         self.requests.add(now, id, purpose, bytes);
+        self.arm(self.requests.deadline().unwrap_or(NEVER));
     }
 
-    pub(super) fn respond(&mut self, now: u64, opcode: Opcode, transaction: Psn, body: Body<'_>) {
-        let cbh = self.control_header(now, opcode, transaction.value());
-        let bytes = emit(cbh, body, self.local, self.peer);
-        self.control.push_back((self.first_port, bytes));
+    /// Sends an answer, or control without one, in a plane (PLN-011).
+    pub(super) fn tell(&mut self, cbh: Cbh, body: Body<'_>, plane: u8) {
+        let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
+        self.control.push_back(Control {
+            bytes,
+            port: self.settings.port(0),
+            plane,
+            request: None,
+        });
     }
+
+    /// Answers a request.
+    pub(super) fn respond(
+        &mut self,
+        now: u64,
+        opcode: Opcode,
+        (id, plane): (Psn, u8),
+        body: Body<'_>,
+    ) {
+        self.tell(self.header(now, opcode, id.value()), body, plane);
+    }
+
+    /// The next control packet.
+    pub(super) fn poll_control(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        let mut control = self.control.pop_front()?;
+        if let Some(id) = control.request {
+            self.requests.left(now, id);
+        }
+        let (src_ip, dst) = self.addresses(control.plane);
+        if control.plane != 0 {
+            let pseudo = PseudoHeader::new(src_ip, dst);
+            let sealed = crc::seal(&pseudo, &mut control.bytes);
+            debug_assert!(sealed.is_ok(), "it has a trailer");
+        }
+        out.extend_from_slice(&control.bytes);
+        Some(Transmit {
+            src_ip,
+            src_port: control.port,
+            dst,
+            ecn: Ecn::NotEct,
+        })
+    }
+
+    /// Own address and the peer's in a plane.
+    pub(super) fn addresses(&self, plane: u8) -> (IpAddr, SocketAddr) {
+        let plane = self.planes.get(usize::from(plane)).unwrap_or(&self.planes[0]);
+        (plane.local, SocketAddr::new(plane.peer, self.peer.port()))
+    }
+
+    /// The plane of a pair of addresses.
+    pub(super) fn plane_of(&self, to: IpAddr, from: IpAddr) -> Option<u8> {
+        let place = self.planes.iter().position(|p| p.local == to && p.peer == from);
+        place.map(|plane| plane as u8)
+    }
+
+    // ---- what several parts do ----------------------------------------------------------------------------------
 
     /// Whether the connection may be forgotten; from then on it is nothing.
     pub(super) fn is_forgotten(&mut self, now: u64) -> bool {
@@ -233,58 +404,57 @@ impl Connection {
         rested
     }
 
-    /// Ends the connection, and its streams with it.
+    /// Ends the connection, and its streams and paths with it.
     pub(super) fn end(&mut self, on: Change) {
         step(&mut self.state, on);
-        let alive = |stream: &&mut Stream| stream.state != StreamState::Void;
-        for stream in self.streams.values_mut().filter(alive) {
+        let done = |state| matches!(state, StreamState::Void | StreamState::None | StreamState::Ended);
+        for stream in self.streams.iter_mut().filter(|stream| !done(stream.state)) {
             step(&mut stream.state, StreamEvent::ConnectionOver);
         }
-    }
-
-    pub(super) fn deadline(&self) -> Option<u64> {
-        let acks = self.rx.iter().filter_map(|path| path.ack_due);
-        let paths = self
-            .tx
-            .iter()
-            .filter(|_| !self.state.is_over())
-            .filter_map(TxPath::deadline);
-        let streams_due = self.streams_due.filter(|_| self.state == State::Connected);
-        acks.chain(paths)
-            .chain(self.requests.deadline())
-            .chain(streams_due)
-            .chain(self.linger_until)
-            .min()
-    }
-
-    pub(super) fn on_request_timers(&mut self, now: u64, shared: &mut Shared<'_>) {
-        if self.state == State::Connected && self.streams_due.is_some_and(|due| due <= now) {
-            self.fail(
-                now,
-                Status::RetryExcErr,
-                "the initiator opens no streams",
-                shared,
-            );
+        let between = |state| {
+            matches!(
+                state,
+                PathState::Retiring | PathState::Retired | PathState::Reviving
+            )
+        };
+        for path in self.tx.iter_mut().filter(|path| between(path.state)) {
+            step(&mut path.state, PathEvent::ConnectionOver);
         }
-        for turn in self.requests.on_timer(now) {
-            match turn {
-                Turn::Repeat(bytes) => self.control.push_back((self.first_port, bytes)),
-                Turn::GiveUp(Purpose::Close) => {
-                    self.close_answered = true;
-                    self.settle(now, shared);
-                }
-                Turn::GiveUp(_) => {
-                    self.fail(now, Status::RetryExcErr, "the peer gave no answer", shared)
-                }
-            }
+        self.active.clear();
+        self.waiting.clear();
+        self.repairs.clear();
+        self.moved.clear();
+        self.acks.clear();
+    }
+
+    /// Puts a stream in the row of those with something new to send.
+    pub(super) fn activate(&mut self, id: u16) {
+        if let Some(stream) = self.streams.get_mut(id)
+            && !stream.active
+        {
+            stream.active = true;
+            self.active.push_back(id);
         }
     }
 
-    pub(super) fn transmit(&self, src_port: u16, ecn: Ecn) -> Transmit {
-        Transmit {
-            src_port,
-            dst: self.peer,
-            ecn,
+    /// Puts a path in the row of those with something to send again.
+    pub(super) fn repair(&mut self, path: u16) {
+        if self.tx[usize::from(path)].has_lost() && !self.repairs.contains(&path) {
+            self.repairs.push_back(path);
         }
+    }
+
+    /// Lets `change` act on a path and keeps the count of what is in flight.
+    pub(super) fn on_path<R>(&mut self, path: u16, change: impl FnOnce(&mut TxPath) -> R) -> R {
+        let tx = &mut self.tx[usize::from(path)];
+        let before = tx.in_flight();
+        let result = change(tx);
+        self.in_flight = self.in_flight + tx.in_flight() - before;
+        result
+    }
+
+    /// The stream with this number, while its connection knows it.
+    pub(super) fn stream(&mut self, id: u16) -> Option<&mut Stream> {
+        self.streams.get_mut(id)
     }
 }

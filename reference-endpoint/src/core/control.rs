@@ -3,7 +3,7 @@
 /// Pause before the first repetition, ns; it doubles (CONN-023).
 const FIRST_PAUSE: u64 = 50_000_000;
 /// Repetitions of a request, at most (CONN-024).
-const MOST_REPETITIONS: u32 = 7;
+const MOST_REPETITIONS: u16 = 7;
 
 /// What a request is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,8 +11,20 @@ pub(super) enum Purpose {
     Open,
     Confirm,
     StreamOpen(u16),
+    StreamReset(u16),
+    Retire(u16),
     Close,
     Credit(u16),
+}
+
+/// A control packet on its way out.
+pub(super) struct Control {
+    pub bytes: Vec<u8>,
+    /// UDP source port.
+    pub port: u16,
+    pub plane: u8,
+    /// The request that it is, for whose pause it counts when it leaves.
+    pub request: Option<u32>,
 }
 
 /// A request without an answer so far.
@@ -22,7 +34,8 @@ pub(super) struct Request {
     pub bytes: Vec<u8>,
     due: u64,
     pause: u64,
-    repetitions: u32,
+    repetitions: u16,
+    plane: u8,
 }
 
 /// The requests of a connection.
@@ -33,7 +46,8 @@ pub(super) struct Requests {
 
 /// What the timer of a request asks for.
 pub(super) enum Turn {
-    Repeat(Vec<u8>),
+    /// To be sent again: the transaction, the bytes, how often before, and the plane.
+    Repeat(u32, Vec<u8>, u16, u8),
     GiveUp(Purpose),
 }
 
@@ -46,15 +60,13 @@ impl Requests {
             due: now + FIRST_PAUSE,
             pause: FIRST_PAUSE,
             repetitions: 0,
+            plane: 0,
         });
     }
 
-    /// Notes that a packet leaves: the pause before a repetition counts from then on, and not from when it was made.
-    pub(super) fn left(&mut self, now: u64, bytes: &[u8]) {
-        let same = self
-            .open
-            .iter_mut()
-            .filter(|request| request.bytes == bytes);
+    /// Notes that a request leaves: the pause before a repetition counts from then on, and not from when it was made.
+    pub(super) fn left(&mut self, now: u64, id: u32) {
+        let same = self.open.iter_mut().filter(|request| request.id == id);
         for request in same {
             request.due = now + request.pause;
         }
@@ -86,7 +98,9 @@ impl Requests {
         self.open.iter().map(|request| request.due).min()
     }
 
-    pub(super) fn on_timer(&mut self, now: u64) -> Vec<Turn> {
+    /// What is due at `now`. A repetition takes another port and another one of `planes` planes (CONN-044, PLN-007), but for
+    /// the handshake, which stays in plane 0.
+    pub(super) fn on_timer(&mut self, now: u64, planes: u8) -> Vec<Turn> {
         let mut turns = Vec::new();
         self.open.retain_mut(|request| {
             if now < request.due {
@@ -99,7 +113,11 @@ impl Requests {
             request.repetitions += 1;
             request.pause *= 2;
             request.due = now + request.pause;
-            turns.push(Turn::Repeat(request.bytes.clone()));
+            if !matches!(request.purpose, Purpose::Open | Purpose::Confirm) {
+                request.plane = (request.plane + 1) % planes.max(1);
+            }
+            let (id, bytes) = (request.id, request.bytes.clone());
+            turns.push(Turn::Repeat(id, bytes, request.repetitions, request.plane));
             true
         });
         turns

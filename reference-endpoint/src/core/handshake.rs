@@ -1,13 +1,14 @@
 //! The acceptor's side of the set-up before there is a connection: everything it needs comes back in the cookie.
 
+use std::collections::VecDeque;
 use std::hash::Hasher;
 use std::net::IpAddr;
 
-use metaroce_wire::metaroce::{Params, Planes, U24, Value};
+use metaroce_wire::metaroce::{Features, Params, Planes, U24, Value};
 use metaroce_wire::serial::Psn;
 use siphasher::sip::SipHasher24;
 
-use super::config::Service;
+use super::config::{Config, Service};
 
 /// How long a cookie is good for, ns.
 const COOKIE_LIFE: u64 = 10_000_000_000;
@@ -15,6 +16,24 @@ const COOKIE_LIFE: u64 = 10_000_000_000;
 /// The secret of an endpoint.
 pub(super) struct Secret {
     keys: [u64; 2],
+}
+
+/// The cookies that have set up a connection and would still hold: none does so twice (SEC-008).
+#[derive(Default)]
+pub(super) struct Spent {
+    cookies: VecDeque<[u8; 32]>,
+}
+
+impl Spent {
+    /// Whether a cookie has set up a connection before.
+    pub(super) fn has(&mut self, now: u64, cookie: &[u8; 32]) -> bool {
+        self.cookies.retain(|spent| Secret::is_fresh(now, spent));
+        self.cookies.contains(cookie)
+    }
+
+    pub(super) fn add(&mut self, cookie: [u8; 32]) {
+        self.cookies.push_back(cookie);
+    }
 }
 
 impl Secret {
@@ -37,7 +56,7 @@ impl Secret {
         from: IpAddr,
         offered: &Params,
         service: &Service,
-        ack_delay_us: u16,
+        config: &Config,
     ) -> Params {
         let peer = address(from);
         let nonce = offered.nonce.to_be_bytes();
@@ -56,7 +75,14 @@ impl Secret {
             streams: offered.streams.min(service.streams),
             msg_window: offered.msg_window.min(service.msg_window),
             payload_size: offered.payload_size.min(service.payload_size),
-            ack_delay: ack_delay_us,
+            ack_delay: config.ack_delay_us,
+            hint_interval: config.hint_interval_us,
+            hint_support: u8::from(config.capacity_mbps.is_some()),
+            // Planes join addresses of one family, and there are never more than the peer has named.
+            extra_planes: offered.extra_planes.min(service.extra_planes),
+            read_depth: service.read_depth,
+            atomic_depth: service.atomic_depth,
+            features: Features(offered.features.0 & service.features.0),
             ..super::connection::blank_params()
         }
     }

@@ -1,48 +1,121 @@
-//! Data coming in: checked, placed at once wherever it belongs, and acknowledged.
+//! Data coming in: sorted by path, checked, placed at once wherever it belongs, and acknowledged.
 
 use metaroce_wire::metaroce::{
-    Ack, AckFlags, AckHeader, AckSack, Body, Cbh, Flags, MFlags, Msgh, Nak, NakCode, NakScope,
-    Opcode, PathProbe, PathProbeAck, U24,
+    Ack, AckFlags, AckHeader, AckSack, Body, Cbh, Features, Flags, MFlags, Msgh, Opcode, U24,
 };
 use metaroce_wire::serial::Rqsn;
 
 use super::config::{Ecn, Transmit};
-use super::connection::{Connection, Shared};
-use super::emit::{emit, emit_into};
-use super::event::{Event, Status, WorkKind};
+use super::connection::{Connection, NEVER, Shared};
+use super::emit::append;
+use super::inbox::Extras;
+use super::nak::Named;
+use super::place::Verdict;
 use super::rx_path::{Arrival, RxPath, Trigger};
+use super::transitions::StreamState;
 
 /// A data packet, whatever its kind.
+#[derive(Clone, Copy)]
 pub(super) struct Piece<'p> {
+    pub opcode: Opcode,
     pub msgh: Msgh,
-    /// Address and key, for a Write.
-    pub remote: Option<(u64, u32)>,
+    pub extras: Extras,
     pub payload: &'p [u8],
 }
 
-/// How a piece was placed.
-enum Placed {
-    Yes,
-    /// There is nothing that it could belong to: dropped in silence.
-    Nowhere,
-    /// It is not cut as messages are, or contradicts the packets of its message that came before: likewise.
-    Malformed,
-    Refused(NakCode),
-}
+impl<'p> Piece<'p> {
+    /// The data packet in a body; none where it is no data.
+    pub(super) fn of(cbh: &Cbh, body: &Body<'p>) -> Option<Self> {
+        let mut extras = Extras {
+            origin: (cbh.path, cbh.epoch, cbh.psn),
+            solicited: cbh.flags.has(Flags::SE),
+            ..Extras::default()
+        };
+        let (msgh, payload) = match body {
+            Body::Send(send) => (send.msgh, send.payload),
+            Body::SendImm(send) => {
+                extras.word = send.header.imm;
+                (send.msgh, send.payload)
+            }
+            Body::SendInv(send) => {
+                extras.word = send.header.rkey;
+                (send.msgh, send.payload)
+            }
+            Body::Write(write) => {
+                extras.remote = (write.tagh.va, write.tagh.rkey);
+                (write.msgh, write.payload)
+            }
+            Body::WriteImm(write) => {
+                extras.remote = (write.tagh.va, write.tagh.rkey);
+                extras.word = write.tagh.imm;
+                (write.msgh, write.payload)
+            }
+            Body::ReadReq(read) => {
+                extras.remote = (read.tagh.va, read.tagh.rkey);
+                (read.msgh, &[][..])
+            }
+            Body::CmpSwap(swap) => {
+                extras.remote = (swap.tagh.va, swap.tagh.rkey);
+                extras.operands = (swap.atomic.swap_or_add, swap.atomic.compare);
+                (swap.msgh, &[][..])
+            }
+            Body::FetchAdd(add) => {
+                extras.remote = (add.tagh.va, add.tagh.rkey);
+                extras.operands = (add.atomic.swap_or_add, 0);
+                (add.msgh, &[][..])
+            }
+            Body::ReadResp(read) => (read.msgh, read.payload),
+            Body::AtomicResp(atomic) => {
+                extras.operands = (atomic.header.original, 0);
+                (atomic.msgh, &[][..])
+            }
+            Body::Fill(fill) => (fill.msgh, &[][..]),
+            _ => return None,
+        };
+        Some(Self {
+            opcode: cbh.opcode,
+            msgh,
+            extras,
+            payload,
+        })
+    }
 
-impl Piece<'_> {
-    /// The receive that the message consumes; none for a Write.
-    fn rqsn(&self) -> Option<Rqsn> {
-        self.remote.is_none().then_some(self.msgh.rqsn)
+    /// The receive that the message consumes.
+    pub(super) fn rqsn(&self) -> Option<Rqsn> {
+        let consumes = matches!(
+            self.opcode,
+            Opcode::SEND | Opcode::SEND_IMM | Opcode::SEND_INV | Opcode::WRITE_IMM
+        );
+        consumes.then_some(self.msgh.rqsn)
+    }
+
+    /// Whether the payload is a piece of the message, and not a request or an answer of one packet.
+    fn has_pieces(&self) -> bool {
+        !matches!(
+            self.opcode,
+            Opcode::READ_REQ | Opcode::CMP_SWAP | Opcode::FETCH_ADD | Opcode::ATOMIC_RESP
+        )
     }
 
     /// Whether the piece starts at a multiple of the payload size, and is of that size unless it is the last
     /// (STRM-013, STRM-014). Packets of a message are counted, which only works when they all are cut like that.
-    fn is_cut(&self, payload_size: u16) -> bool {
+    pub(super) fn is_cut(&self, payload_size: u16) -> bool {
+        if !self.has_pieces() {
+            return true;
+        }
         let size = u32::from(payload_size);
         let fills = self.payload.len() == size as usize;
         let ends = self.msgh.mflags.has(MFlags::EOM) && self.payload.len() <= size as usize;
         self.msgh.offset.is_multiple_of(size) && (fills || ends)
+    }
+
+    /// Packets of its message.
+    pub(super) fn packets(&self, payload_size: u16) -> u32 {
+        if self.has_pieces() {
+            packets(self.msgh.len, payload_size)
+        } else {
+            1
+        }
     }
 }
 
@@ -50,13 +123,15 @@ impl Connection {
     pub(super) fn on_data(
         &mut self,
         now: u64,
-        ecn: Ecn,
+        (plane, ecn): (u8, Ecn),
         cbh: &Cbh,
         piece: &Piece<'_>,
         shared: &mut Shared<'_>,
     ) {
         let path = usize::from(cbh.path);
-        let Some(rx) = self.rx.get_mut(path).filter(|_| cbh.epoch == 0) else {
+        let over = self.state.is_over();
+        let current = |rx: &&mut RxPath| rx.epoch == cbh.epoch && !over;
+        let Some(rx) = self.rx.get_mut(path).filter(current) else {
             shared.counters.misdirected += 1;
             return;
         };
@@ -65,6 +140,7 @@ impl Connection {
             arrived: now,
             stream: piece.msgh.stream,
             rtx: cbh.flags.has(Flags::RTX),
+            plane,
         };
         match rx.classify(cbh.psn) {
             Arrival::OutOfWindow => {
@@ -75,138 +151,109 @@ impl Connection {
             Arrival::Duplicate => {
                 shared.counters.duplicates += 1;
                 rx.duplicate_seen = true;
-                rx.ack_now = true;
+                rx.shift = rx.shift.wrapping_add(1);
                 rx.trigger = Some(trigger);
-                return;
+                if !std::mem::replace(&mut rx.ack_now, true) {
+                    self.acks.push_back(path as u16);
+                }
+                return self.arrived(now, piece, shared);
             }
             Arrival::New => {}
         }
-        match self.place(piece, shared) {
-            Placed::Yes => {}
-            Placed::Nowhere => {
+        let verdict = self.judge(now, plane, cbh, piece, shared);
+        match verdict {
+            Verdict::Arrives | Verdict::Consumed => {}
+            Verdict::Silence => {
                 shared.counters.misdirected += 1;
                 return;
             }
-            Placed::Malformed => {
-                shared.counters.malformed += 1;
-                return;
+            Verdict::Refused(code) => {
+                let named = Named::new(cbh, &piece.msgh);
+                return self.refuse(now, &named, plane, code, shared);
             }
-            Placed::Refused(code) => {
-                self.refuse(now, cbh, &piece.msgh, code, shared);
-                return;
+            Verdict::NotReady => {
+                let named = Named::new(cbh, &piece.msgh);
+                return self.refuse_not_ready(now, &named, plane, shared);
             }
+            Verdict::RefusedBefore => return,
         }
         if ecn == Ecn::Ce {
             shared.counters.ce_seen += 1;
         }
         let due = now + u64::from(self.mine.ack_delay) * 1000;
-        let at_once = cbh.flags.has(Flags::AR) || piece.msgh.mflags.has(MFlags::EOM);
+        let eom = piece.msgh.mflags.has(MFlags::EOM) && piece.opcode != Opcode::FILL;
+        let at_once = cbh.flags.has(Flags::AR) || eom;
         let rx = &mut self.rx[path];
+        let queued = rx.ack_now;
         rx.take(cbh.psn, ecn, piece.payload.len(), at_once);
         rx.trigger = Some(trigger);
-        rx.ack_due.get_or_insert(due);
-        self.count(now, piece, shared);
-    }
-
-    fn place(&self, piece: &Piece<'_>, shared: &mut Shared<'_>) -> Placed {
-        let msgh = &piece.msgh;
-        let window = self.agreed().msg_window;
-        let Some(stream) = self
-            .streams
-            .get(&msgh.stream)
-            .filter(|stream| stream.state.takes_data())
-        else {
-            return Placed::Nowhere;
-        };
-        if self.state.is_over() || !stream.expects(msgh.msn, window) {
-            return Placed::Nowhere;
+        if rx.ack_now && !queued {
+            self.acks.push_back(path as u16);
+        } else if rx.ack_due.is_none() {
+            rx.ack_due = Some(due);
+            self.arm(due);
         }
-        if !piece.is_cut(self.agreed().payload_size)
-            || !stream.goes_with(msgh.msn, piece.rqsn(), msgh.len)
-        {
-            return Placed::Malformed;
-        }
-        let placed = match piece.remote {
-            Some((va, rkey)) => {
-                let start = va.checked_add(u64::from(msgh.offset));
-                start.is_some_and(|start| shared.memory.remote_write(rkey, start, piece.payload))
-            }
-            None => {
-                let Some(receive) = stream.receive(msgh.rqsn) else {
-                    return Placed::Nowhere;
-                };
-                if msgh.len as usize > receive.buffer.len {
-                    return Placed::Refused(NakCode::LENGTH);
-                }
-                shared
-                    .memory
-                    .place(&receive.buffer, msgh.offset as usize, piece.payload)
-            }
-        };
-        if placed {
-            Placed::Yes
-        } else {
-            Placed::Refused(NakCode::REM_ACCESS)
+        self.arrived(now, piece, shared);
+        if verdict == Verdict::Arrives {
+            self.count(now, piece, shared);
         }
     }
 
-    fn refuse(&mut self, now: u64, cbh: &Cbh, msgh: &Msgh, code: NakCode, shared: &mut Shared<'_>) {
-        let nak = Nak {
-            code,
-            scope: NakScope::CONNECTION,
-            stream: msgh.stream,
-            msn: msgh.msn,
-            rsvd: 0,
-            offending_psn: cbh.psn,
-            detail: 0,
-        };
-        let header = Cbh {
-            path: cbh.path,
-            epoch: cbh.epoch,
-            timestamp: now as u32,
-            ..Cbh::new(Opcode::NAK, self.theirs.scid)
-        };
-        let bytes = emit(header, Body::Nak(nak), self.local, self.peer);
-        self.control.push_back((self.first_port, bytes));
-        shared.counters.naks_sent += 1;
-        if code == NakCode::LENGTH
-            && let Some(stream) = self.streams.get_mut(&msgh.stream)
-        {
-            stream.mark_overrun(msgh.rqsn);
-        }
-    }
-
-    fn count(&mut self, now: u64, piece: &Piece<'_>, shared: &mut Shared<'_>) {
-        let msgh = &piece.msgh;
-        let packets = packets(msgh.len, self.agreed().payload_size);
-        let Some(stream) = self.streams.get_mut(&msgh.stream) else {
+    /// Counts what has arrived for the shares that senders are told of.
+    fn arrived(&mut self, now: u64, piece: &Piece<'_>, shared: &mut Shared<'_>) {
+        if !self.settings.hints {
             return;
-        };
-        let Ok(complete) = stream.on_arrival(msgh.msn, piece.rqsn(), msgh.len, packets) else {
-            let message = "the peer numbers its sends out of order";
-            return self.fail(now, Status::RemInvReqErr, message, shared);
-        };
-        for (receive, byte_len) in complete {
-            shared.events.push_back(Event::Completion {
-                conn: self.handle,
-                stream: msgh.stream,
-                wr_id: receive.wr_id,
-                kind: WorkKind::Recv,
-                status: Status::Success,
-                byte_len,
-            });
+        }
+        // The headers of the kinds differ by a few bytes; the payload is what counts.
+        let bytes = (piece.payload.len() + self.over_payload()) as u32;
+        let srtt = self.tx.iter().filter_map(|tx| tx.rtt.smoothed()).min();
+        shared.shares.on_arrival(now, self.handle, bytes, srtt);
+    }
+
+    /// The hint to send to this peer: the number, and the rate in Mb/s.
+    pub(super) fn own_hint(&mut self, shared: &mut Shared<'_>) -> (u8, U24) {
+        if !self.settings.hints {
+            return (0, U24::new(0xff_ffff));
+        }
+        let (epoch, rate) = shared.shares.hint(self.handle);
+        self.hint_owed = NEVER;
+        (epoch, U24::new(rate))
+    }
+
+    /// When the next acknowledgment is due although nothing else comes, ns.
+    pub(super) fn ack_deadline(&self) -> u64 {
+        let waiting = self.rx.iter().filter(|rx| !rx.ack_now);
+        let due = waiting.filter_map(|rx| rx.ack_due);
+        due.min().unwrap_or(NEVER)
+    }
+
+    /// Makes the acknowledgments due whose time has come.
+    pub(super) fn on_ack_timer(&mut self, now: u64) {
+        for (path, rx) in (0u16..).zip(&mut self.rx) {
+            if rx.ack_due.is_some_and(|due| due <= now) && !rx.ack_now {
+                rx.ack_now = true;
+                self.acks.push_back(path);
+            }
         }
     }
 
-    /// The next acknowledgment that is due.
-    pub(super) fn poll_ack(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
-        let due = |rx: &RxPath| rx.ack_now || rx.ack_due.is_some_and(|due| due <= now);
-        let path = self.rx.iter().position(due)?;
-        let rx = &mut self.rx[path];
-        let Some(trigger) = rx.trigger else {
-            rx.acknowledged();
-            return None;
+    /// Adds the next acknowledgment that is due to `out`.
+    pub(super) fn poll_ack(
+        &mut self,
+        now: u64,
+        shared: &mut Shared<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let (path, trigger) = loop {
+            let path = self.acks.pop_front()?;
+            let rx = &mut self.rx[usize::from(path)];
+            if let Some(trigger) = rx.trigger.filter(|_| rx.ack_now) {
+                break (path, trigger);
+            }
         };
+        let (hint_epoch, rate_hint) = self.own_hint(shared);
+        let rq_limit = self.report_credit(trigger.stream, shared);
+        let rx = &mut self.rx[usize::from(path)];
         let delay = now.saturating_sub(trigger.arrived) / 64;
         let mut flags = AckFlags::ECHO_VALID.0;
         if rx.duplicate_seen {
@@ -221,56 +268,63 @@ impl Connection {
             ack_flags: flags,
             ce_count: rx.ce,
             ect_count: rx.ect,
-            hint_epoch: 0,
-            rate_hint: U24::new(0x00ff_ffff),
+            hint_epoch,
+            rate_hint,
             stream: trigger.stream,
-            rq_limit: self
-                .streams
-                .get(&trigger.stream)
-                .map_or(Rqsn::new(0), super::stream::Stream::rq_limit),
+            rq_limit,
         };
-        let (cum, sack) = (rx.cum, rx.sack());
+        let (cum, sack, epoch) = (rx.cum, rx.sack(), rx.epoch);
+        let shift = rx.shift;
         rx.acknowledged();
         let (opcode, body) = if sack.is_empty() {
             (Opcode::ACK, Body::Ack(Ack { header }))
         } else {
             (Opcode::ACK_SACK, Body::AckSack(AckSack { header, sack }))
         };
+        let flags = if trigger.rtx { Flags::RTXE } else { Flags(0) };
         let cbh = Cbh {
-            flags: if trigger.rtx { Flags::RTXE } else { Flags(0) },
+            flags,
             path: path as u8,
+            epoch,
             psn: cum,
             timestamp: now as u32,
             ..Cbh::new(opcode, self.theirs.scid)
         };
-        emit_into(out, cbh, body, self.local, self.peer);
-        Some(self.transmit(self.first_port + path as u16, Ecn::NotEct))
+        let (src_ip, dst) = self.addresses(trigger.plane);
+        append(out, cbh, body, src_ip, dst);
+        Some(Transmit {
+            src_ip,
+            src_port: self.settings.port(path.wrapping_add(shift)),
+            dst,
+            ecn: Ecn::NotEct,
+        })
     }
 
-    pub(super) fn on_probe(&mut self, now: u64, cbh: &Cbh, probe: &PathProbe) {
-        let Some(rx) = self
-            .rx
-            .get(usize::from(cbh.path))
-            .filter(|_| cbh.epoch == 0)
-        else {
-            return;
+    /// The credit of a stream to tell the peer, more of a shared queue set aside for it first.
+    pub(super) fn report_credit(&mut self, id: u16, shared: &mut Shared<'_>) -> Rqsn {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return Rqsn::new(0);
         };
-        let body = Body::PathProbeAck(PathProbeAck {
-            timestamp_echo: cbh.timestamp,
-            cum_psn: rx.cum,
-            highest_psn: probe.highest_psn,
-            hint_epoch: 0,
-            rate_hint: U24::new(0xff_ffff),
-            sack: rx.sack(),
-        });
-        let header = Cbh {
-            path: cbh.path,
-            psn: cbh.psn,
-            timestamp: now as u32,
-            ..Cbh::new(Opcode::PATH_PROBE_ACK, self.theirs.scid)
-        };
-        let bytes = emit(header, body, self.local, self.peer);
-        self.control.push_back((self.first_port, bytes));
+        if !matches!(stream.state, StreamState::Open | StreamState::Opening) {
+            return stream.rx.reported();
+        }
+        if let Some(srq) = stream.config.srq {
+            let who = (self.handle, id);
+            let more = shared.srqs.promise(srq, who, stream.rx.promised());
+            stream.rx.promise(more);
+        }
+        stream.rx.report()
+    }
+
+    /// Whether an operation has been agreed that the peer asks for.
+    pub(super) fn takes(&self, opcode: Opcode) -> bool {
+        match opcode {
+            Opcode::SEND_IMM | Opcode::WRITE_IMM => self.has(Features::IMM),
+            Opcode::SEND_INV => self.has(Features::INV),
+            Opcode::READ_REQ => self.mine.read_depth > 0,
+            Opcode::CMP_SWAP | Opcode::FETCH_ADD => self.mine.atomic_depth > 0,
+            _ => true,
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use metaroce_wire::serial::Psn;
 use super::config::Ecn;
 
 /// Packets past the cumulative PSN that can be told apart.
-const WINDOW: usize = 256;
+const WINDOW: u32 = Sack::BITS;
 /// Data packets after which an acknowledgment is due (REL-016).
 const ACK_EVERY: u32 = 8;
-/// Payload bytes after which an acknowledgment is due.
+/// Payload bytes after which an acknowledgment is due (REL-047).
 const ACK_EVERY_BYTES: usize = 16 << 10;
 
 /// What a PSN is to the receiver.
@@ -27,13 +27,24 @@ pub(super) struct Trigger {
     pub arrived: u64,
     pub stream: u16,
     pub rtx: bool,
+    /// Plane in which it came.
+    pub plane: u8,
+}
+
+/// What the peer was told when it retired an epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Retired {
+    pub epoch: u8,
+    pub cum: Psn,
+    pub sack: Sack,
 }
 
 /// One path of the peer's sending direction.
 pub(super) struct RxPath {
+    pub epoch: u8,
     pub cum: Psn,
     /// By PSN modulo 256; only those within the window past `cum` mean anything.
-    seen: [bool; WINDOW],
+    seen: [u64; 4],
     highest: Psn,
     pub ce: u32,
     pub ect: u32,
@@ -45,13 +56,18 @@ pub(super) struct RxPath {
     bytes_since_ack: usize,
     pub duplicate_seen: bool,
     pub out_of_window_seen: bool,
+    /// Acknowledgments leave from another port after a duplicate (PATH-017): by how many ports they are shifted.
+    pub shift: u16,
+    /// The final report of the epoch before.
+    pub retired: Option<Box<Retired>>,
 }
 
 impl RxPath {
     pub(super) fn new(isn: Psn) -> Self {
         Self {
+            epoch: 0,
             cum: isn.sub(1),
-            seen: [false; WINDOW],
+            seen: [0; 4],
             highest: isn.sub(1),
             ce: 0,
             ect: 0,
@@ -63,16 +79,27 @@ impl RxPath {
             bytes_since_ack: 0,
             duplicate_seen: false,
             out_of_window_seen: false,
+            shift: 0,
+            retired: None,
         }
+    }
+
+    fn has(&self, psn: Psn) -> bool {
+        let slot = psn.value() % WINDOW;
+        self.seen[slot as usize / 64] >> (slot % 64) & 1 == 1
+    }
+
+    fn flip(&mut self, psn: Psn) {
+        let slot = psn.value() % WINDOW;
+        self.seen[slot as usize / 64] ^= 1 << (slot % 64);
     }
 
     pub(super) fn classify(&self, psn: Psn) -> Arrival {
         if psn.precedes_or_is(self.cum) {
             return Arrival::Duplicate;
         }
-        let ahead = psn.distance_from(self.cum) as usize;
-        match ahead {
-            1..=WINDOW if self.seen[slot(psn)] => Arrival::Duplicate,
+        match psn.distance_from(self.cum) {
+            1..=WINDOW if self.has(psn) => Arrival::Duplicate,
             1..=WINDOW => Arrival::New,
             _ => Arrival::OutOfWindow,
         }
@@ -85,10 +112,10 @@ impl RxPath {
         if self.highest.precedes(psn) {
             self.highest = psn;
         }
-        self.seen[slot(psn)] = true;
-        while self.seen[slot(self.cum.add(1))] {
+        self.flip(psn);
+        while self.has(self.cum.add(1)) {
             self.cum = self.cum.add(1);
-            self.seen[slot(self.cum)] = false;
+            self.flip(self.cum);
         }
         match ecn {
             Ecn::Ce => self.ce = self.ce.wrapping_add(1),
@@ -105,9 +132,11 @@ impl RxPath {
 
     pub(super) fn sack(&self) -> Sack {
         let mut sack = Sack::EMPTY;
-        for i in 0..Sack::BITS {
-            if self.seen[slot(self.cum.add(1 + i))] {
-                sack.set(i);
+        if self.cum.precedes(self.highest) {
+            for i in 0..self.highest.distance_from(self.cum).min(WINDOW) {
+                if self.has(self.cum.add(1 + i)) {
+                    sack.set(i);
+                }
             }
         }
         sack
@@ -122,10 +151,22 @@ impl RxPath {
         self.duplicate_seen = false;
         self.out_of_window_seen = false;
     }
-}
 
-fn slot(psn: Psn) -> usize {
-    psn.value() as usize % WINDOW
+    /// Ends the current epoch and begins the next one (PATH-026, PATH-034); returns the final report.
+    pub(super) fn retire(&mut self) -> Retired {
+        let report = Retired {
+            epoch: self.epoch,
+            cum: self.cum,
+            sack: self.sack(),
+        };
+        *self = Self {
+            epoch: (self.epoch + 1) % 16,
+            shift: self.shift,
+            retired: Some(Box::new(report)),
+            ..Self::new(self.cum.add(WINDOW + 1))
+        };
+        report
+    }
 }
 
 #[cfg(test)]
@@ -146,5 +187,19 @@ mod tests {
         assert_eq!(path.cum, Psn::new(255));
         assert!(path.sack().is_empty());
         assert_eq!((path.ce, path.ect), (0, 256));
+    }
+
+    #[test]
+    fn the_next_epoch_is_out_of_reach_of_the_old_one() {
+        let mut path = RxPath::new(Psn::new(10));
+        path.take(Psn::new(10), Ecn::Ce, 1, false);
+        path.take(Psn::new(12), Ecn::Ce, 1, false);
+        let report = path.retire();
+        assert_eq!((report.epoch, report.cum), (0, Psn::new(10)));
+        assert_eq!(report.sack.ones().collect::<Vec<_>>(), [1]);
+        assert_eq!((path.epoch, path.ce, path.cum), (1, 0, Psn::new(266)));
+        assert_eq!(path.classify(Psn::new(266)), Arrival::Duplicate);
+        assert_eq!(path.classify(Psn::new(267)), Arrival::New);
+        assert!(path.sack().is_empty() && path.trigger.is_none());
     }
 }

@@ -1,44 +1,43 @@
-//! Data going out: spread over the paths packet by packet, repaired on the path that lost it.
+//! What goes out next: control, acknowledgments, repairs, and new packets spread over the paths.
 
-use metaroce_wire::metaroce::{
-    AckFlags, AckHeader, Body, Cbh, Flags, MFlags, Msgh, Nak, NakCode, Opcode, PathProbe,
-    PathProbeAck, Sack, Send, Tagh, Write,
-};
-use metaroce_wire::serial::Psn;
+use metaroce_wire::metaroce::Flags;
+use metaroce_wire::serial::Msn;
 
-use super::config::{Ecn, Transmit};
-use super::connection::{Connection, Shared, State};
-use super::credit::CREDIT_PAUSE;
-use super::emit::{emit, emit_into};
-use super::event::{Event, Status, WorkKind};
-use super::stream::TxMessage;
-use super::tx_path::{Due, Sent};
+use super::config::Transmit;
+use super::connection::{Connection, NEVER, Shared};
+use super::data::Under;
+use super::event::WorkKind;
+use super::outbox::{Blocked, Bounds};
+use super::tx_path::{Carried, TxPath};
 
 impl Connection {
-    /// The next datagram to send.
-    pub(super) fn poll_transmit(
+    /// Adds the next datagram to send to `out`.
+    pub(super) fn append_transmit(
         &mut self,
         now: u64,
         shared: &mut Shared<'_>,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        if let Some((port, bytes)) = self.control.pop_front() {
-            self.requests.left(now, &bytes);
-            out.clear();
-            out.extend_from_slice(&bytes);
-            return Some(self.transmit(port, Ecn::NotEct));
-        }
-        if let Some(transmit) = self.poll_ack(now, out) {
+        if let Some(transmit) = self.poll_control(now, out) {
             return Some(transmit);
         }
-        if !matches!(
-            self.state,
-            State::Connected | State::Established | State::Closing
-        ) {
+        if let Some(transmit) = self.poll_ack(now, shared, out) {
+            return Some(transmit);
+        }
+        if !self.is_up() {
             return None;
         }
         self.poll_lost(now, shared, out)
             .or_else(|| self.poll_new(now, shared, out))
+    }
+
+    /// Notes what a data packet has cost, and when its path wants attention next.
+    fn data_sent(&mut self, now: u64, path: u16, bytes: usize) {
+        self.hint.on_sent(now, (bytes + self.over_datagram()) as u32);
+        let tx = &mut self.tx[usize::from(path)];
+        tx.totals.bytes += bytes as u64;
+        let due = tx.deadline().unwrap_or(NEVER);
+        self.arm(due);
     }
 
     fn poll_lost(
@@ -47,23 +46,28 @@ impl Connection {
         shared: &mut Shared<'_>,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        for path in 0..self.tx.len() {
-            let Some((psn, sent)) = self.tx[path].next_lost() else {
+        while let Some(&path) = self.repairs.front() {
+            let tx = &self.tx[usize::from(path)];
+            let room = self.congestion.path_room(usize::from(path), tx.in_flight());
+            let Some((psn, carried)) = tx.next_lost(now, room) else {
+                self.repairs.pop_front();
+                let due = self.tx[usize::from(path)].deadline().unwrap_or(NEVER);
+                self.arm(due);
                 continue;
             };
-            let message = *self.streams.get(&sent.stream)?.message(sent.msn)?;
-            let stamp = self.tx[path].send_again(now, psn);
+            let stamp = self.on_path(path, |tx| tx.send_again(now, psn));
             shared.counters.retransmissions += 1;
             let flags = Flags::RTX.with(Flags::AR);
-            self.emit_data(
-                (path, psn, stamp, flags),
-                sent.stream,
-                &message,
-                sent.index,
-                shared,
-                out,
-            );
-            return Some(self.transmit(self.tx[path].port, Ecn::Ect0));
+            let under = Under {
+                path,
+                psn,
+                stamp,
+                flags,
+            };
+            let before = out.len();
+            let transmit = self.put_data(under, &carried, shared, out);
+            self.data_sent(now, path, out.len() - before);
+            return Some(transmit);
         }
         None
     }
@@ -74,265 +78,254 @@ impl Connection {
         shared: &mut Shared<'_>,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let paths = self.tx.len();
-        let path = (0..paths)
-            .map(|i| (self.next_path + i) % paths)
-            .find(|&path| self.tx[path].has_room())?;
-        let stream = self.next_sendable(now)?;
-        let window = self.agreed().msg_window;
-        let message = self.streams.get_mut(&stream)?.sendable(window)?;
-        let index = message.sent;
-        message.sent += 1;
-        let message = *message;
-        // Nothing may follow on some of the paths, so that they ask for their acknowledgment themselves.
-        let near_end = (message.packets - index) as usize <= paths;
-        let asks = near_end || self.tx[path].last_room();
+        if self.active.is_empty() && self.moved.is_empty() {
+            return None;
+        }
+        if let Err(at) = self.hint.may_send(now) {
+            self.arm(at);
+            self.arm(self.hint_deadline());
+            return None;
+        }
+        let path = self.pick_path(now)?;
+        let carried = self.next_packet(now, shared)?;
+        let at = usize::from(path);
+        let tx = &self.tx[at];
+        let used_up = tx.fills_vector()
+            || self
+                .congestion
+                .uses_up(at, tx.in_flight(), self.in_flight);
+        // Nothing may follow on some of the paths, so that the last packets ask for their acknowledgment themselves.
+        let asks = used_up || self.is_near_end(&carried);
         let flags = if asks { Flags::AR } else { Flags(0) };
-        let (psn, stamp) = self.tx[path].send_new(now, stream, message.msn, index);
-        self.next_path = (path + 1) % paths;
-        self.next_stream = stream.wrapping_add(1);
-        self.emit_data(
-            (path, psn, stamp, flags),
-            stream,
-            &message,
-            index,
-            shared,
-            out,
-        );
-        Some(self.transmit(self.tx[path].port, Ecn::Ect0))
+        let (psn, stamp) = self.on_path(path, |tx| tx.send_new(now, carried, used_up));
+        self.congestion.on_sent(at, now);
+        self.note_origin(path, psn, &carried);
+        let under = Under {
+            path,
+            psn,
+            stamp,
+            flags,
+        };
+        let before = out.len();
+        let transmit = self.put_data(under, &carried, shared, out);
+        self.data_sent(now, path, out.len() - before);
+        if carried.response {
+            self.answer_sent(now, &carried, shared);
+        }
+        Some(transmit)
     }
 
-    /// The next stream, in turn, that has a packet to send and may send it. Those that lack credit ask for it.
-    fn next_sendable(&mut self, now: u64) -> Option<u16> {
-        let window = self.agreed().msg_window;
-        let next = self.next_stream;
+    /// Whether fewer packets follow in the message than there are paths.
+    fn is_near_end(&self, carried: &Carried) -> bool {
+        let Some(stream) = self.streams.get(carried.stream) else {
+            return true;
+        };
+        let packets = if carried.response {
+            let answers = stream.rare().map(|rare| &rare.answers);
+            let answer = answers.and_then(|all| all.iter().find(|a| a.msn == carried.msn));
+            answer.map_or(0, |answer| answer.packets)
+        } else {
+            stream.tx.message(carried.msn).map_or(0, |m| m.packets)
+        };
+        (packets.saturating_sub(carried.index)) as usize <= self.tx.len()
+    }
+
+    // ---- paths --------------------------------------------------------------------------------------------------
+
+    fn has_room(&self, path: u16, now: u64) -> bool {
+        let tx = &self.tx[usize::from(path)];
+        tx.takes_new()
+            && self.is_open(path)
+            && self.congestion.room(
+                usize::from(path),
+                now,
+                tx.in_flight(),
+                self.in_flight,
+                tx.rtt.smoothed(),
+            )
+    }
+
+    /// The path for the next new packet: in turn, some in a row if that is set, and one that has just reported congestion
+    /// only when no other has room (CC-012).
+    fn pick_path(&mut self, now: u64) -> Option<u16> {
+        let count = self.tx.len() as u16;
+        if self.run_left > 0 && self.has_room(self.current_path, now) {
+            self.run_left -= 1;
+            return Some(self.current_path);
+        }
+        let next = (1..=count).map(|i| (self.current_path + i) % count);
+        let mut hot = None;
         let mut found = None;
-        let mut starving = Vec::new();
-        for stream in self.streams.values_mut().filter(|stream| stream.is_known()) {
-            let Some(message) = stream.sendable(window).copied() else {
+        for path in next {
+            if !self.has_room(path, now) {
+                continue;
+            }
+            let srtt = self.tx[usize::from(path)].rtt.smoothed();
+            if !self.congestion.is_hot(usize::from(path), now, srtt) {
+                found = Some(path);
+                break;
+            }
+            hot = hot.or(Some(path));
+        }
+        let path = found.or(hot);
+        match path {
+            Some(path) => {
+                self.current_path = path;
+                self.run_left = self.settings.run - 1;
+            }
+            // A window below one packet opens by itself.
+            None => self.arm(self.pacing_deadline(now)),
+        }
+        path
+    }
+
+    /// When a path that is paced takes the next packet.
+    pub(super) fn pacing_deadline(&self, now: u64) -> u64 {
+        let alive = self.tx.iter().enumerate().filter(|(_, tx)| tx.takes_new());
+        let next = alive.filter_map(|(i, tx)| self.congestion.next_room(i, tx.rtt.smoothed()));
+        next.filter(|&at| at > now).min().unwrap_or(NEVER)
+    }
+
+    // ---- streams ------------------------------------------------------------------------------------------------
+
+    /// What goes out next for the first time on a path, or what is moved from a path that is gone.
+    fn next_packet(&mut self, now: u64, shared: &mut Shared<'_>) -> Option<Carried> {
+        if let Some(carried) = self.next_moved(now) {
+            if let Some(stream) = self.streams.get_mut(carried.stream) {
+                stream.psns += 1;
+            }
+            return Some(carried);
+        }
+        while let Some(id) = self.active.pop_front() {
+            let Some(carried) = self.next_of(now, id, shared) else {
+                if let Some(stream) = self.streams.get_mut(id) {
+                    stream.active = false;
+                }
                 continue;
             };
-            if stream.has_credit(&message) {
-                let turn = (stream.id < next, stream.id);
-                if found.is_none_or(|best| turn < best) {
-                    found = Some(turn);
-                }
-            } else if stream
-                .asked_at
-                .is_none_or(|asked| asked + CREDIT_PAUSE <= now)
-            {
-                starving.push(stream.id);
+            // It may have more, and gets its turn again behind the others (STRM-045).
+            self.active.push_back(id);
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.psns += 1;
+            }
+            return Some(carried);
+        }
+        self.arm(self.moved_deadline());
+        None
+    }
+
+    /// The next packet of a stream: of an answer first, which the peer waits for, then of its own work.
+    fn next_of(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) -> Option<Carried> {
+        if let Some(carried) = self.next_answer(now, id, shared) {
+            return Some(carried);
+        }
+        let agreed = self.agreed();
+        let bounds = Bounds {
+            window: agreed.msg_window,
+            read: self.reads < u32::from(self.theirs.read_depth),
+            atomic: self.atomics < u32::from(self.theirs.atomic_depth),
+        };
+        let stream = self.streams.get_mut(id)?;
+        if stream.state != super::transitions::StreamState::Open {
+            return None;
+        }
+        match stream.tx.sendable(bounds) {
+            Ok(_) => {}
+            Err(Blocked::Nothing) => return None,
+            Err(Blocked::Credit) => {
+                self.starve(now, id);
+                return None;
+            }
+            Err(Blocked::ReadDepth | Blocked::AtomicDepth) => {
+                self.waiting.push(id);
+                return None;
             }
         }
-        for id in starving {
-            self.ask_credit(now, id);
-        }
-        found.map(|(_, id)| id)
-    }
-
-    fn emit_data(
-        &self,
-        (path, psn, timestamp, flags): (usize, Psn, u32, Flags),
-        stream: u16,
-        message: &TxMessage,
-        index: u32,
-        shared: &Shared<'_>,
-        out: &mut Vec<u8>,
-    ) {
-        let size = usize::from(self.agreed().payload_size);
-        let len = message.buffer.len;
-        let offset = index as usize * size;
-        let piece = size.min(len - offset);
-        // The buffer was inside its region when the work was posted, and regions are never taken away.
-        let payload = shared
-            .memory
-            .slice(&message.buffer, offset, piece)
-            .unwrap_or_default();
-        let mut mflags = MFlags(0);
-        if offset == 0 {
-            mflags = mflags.with(MFlags::SOM);
-        }
-        if index + 1 == message.packets {
-            mflags = mflags.with(MFlags::EOM);
-        }
-        let msgh = Msgh {
-            stream,
-            rqsn: message.rqsn,
-            mflags,
-            msn: message.msn,
-            offset: offset as u32,
-            len: len as u32,
-        };
-        let (opcode, body) = if message.kind == WorkKind::Send {
-            (Opcode::SEND, Body::Send(Send { msgh, payload }))
-        } else {
-            let (va, rkey) = message.remote;
-            (
-                Opcode::WRITE,
-                Body::Write(Write {
-                    msgh,
-                    tagh: Tagh { va, rkey, imm: 0 },
-                    payload,
-                }),
-            )
-        };
-        let cbh = Cbh {
-            flags,
-            path: path as u8,
-            psn,
-            timestamp,
-            ..Cbh::new(opcode, self.theirs.scid)
-        };
-        emit_into(out, cbh, body, self.local, self.peer);
-    }
-
-    pub(super) fn on_ack(
-        &mut self,
-        now: u64,
-        cbh: &Cbh,
-        header: &AckHeader,
-        sack: &Sack,
-        shared: &mut Shared<'_>,
-    ) {
-        let Some(tx) = self
-            .tx
-            .get_mut(usize::from(cbh.path))
-            .filter(|_| cbh.epoch == 0)
-        else {
-            shared.counters.bad_acks += 1;
-            return;
-        };
-        let follows = Some(header.timestamp_echo)
-            .filter(|_| header.ack_flags & AckFlags::ECHO_VALID.0 != 0)
-            .and_then(|echo| tx.transmission(echo));
-        let Some(newly) = tx.on_report(now, cbh.psn, sack, follows) else {
-            shared.counters.bad_acks += 1;
-            return;
-        };
-        tx.on_ce_count(now, header.ce_count);
-        if let Some(follows) = follows.filter(|_| header.ack_delay != u16::MAX) {
-            tx.on_answer(now, follows, u64::from(header.ack_delay) * 64);
-        }
-        if let Some(stream) = self.streams.get_mut(&header.stream) {
-            stream.on_credit(header.rq_limit);
-        }
-        self.end_starvation(header.stream);
-        self.complete(now, &newly, shared);
-    }
-
-    pub(super) fn on_probe_ack(
-        &mut self,
-        now: u64,
-        cbh: &Cbh,
-        ack: &PathProbeAck,
-        shared: &mut Shared<'_>,
-    ) {
-        let tx = self
-            .tx
-            .get_mut(usize::from(cbh.path))
-            .filter(|_| cbh.epoch == 0);
-        let report = tx.and_then(|tx| {
-            // Without the probe that it answers, nothing can be concluded from what it lacks.
-            let follows = tx.transmission(ack.timestamp_echo)?;
-            let newly = tx.on_report(now, ack.cum_psn, &ack.sack, Some(follows))?;
-            tx.on_answer(now, follows, 0);
-            Some(newly)
-        });
-        match report {
-            Some(newly) => self.complete(now, &newly, shared),
-            None => shared.counters.bad_acks += 1,
-        }
-    }
-
-    fn complete(&mut self, now: u64, newly: &[Sent], shared: &mut Shared<'_>) {
-        for sent in newly {
-            if let Some(stream) = self.streams.get_mut(&sent.stream) {
-                stream.on_acked(sent.msn);
-            }
-            self.report_ended(sent.stream, shared);
-        }
-        self.settle(now, shared);
-    }
-
-    /// Reports the work of a stream that has ended.
-    pub(super) fn report_ended(&mut self, id: u16, shared: &mut Shared<'_>) {
-        let Some(stream) = self.streams.get_mut(&id) else {
-            return;
-        };
-        for message in stream.take_ended() {
-            let (status, byte_len) = if message.flushed {
-                (Status::WrFlushErr, 0)
+        let (msn, index, asks) = stream.tx.send_next()?;
+        if asks {
+            let kind = stream.tx.message(msn).map(|m| m.work.op.kind());
+            if kind == Some(WorkKind::Read) {
+                self.reads += 1;
             } else {
-                (Status::Success, message.buffer.len as u32)
-            };
-            shared.events.push_back(Event::Completion {
-                conn: self.handle,
-                stream: id,
-                wr_id: message.wr_id,
-                kind: message.kind,
-                status,
-                byte_len,
-            });
+                self.atomics += 1;
+            }
+        }
+        Some(Carried {
+            stream: id,
+            msn,
+            index,
+            response: false,
+        })
+    }
+
+    /// Notes under which PSN a request goes out that is answered: a NAK can name it after it was acknowledged (ERR-007).
+    fn note_origin(&mut self, path: u16, psn: metaroce_wire::serial::Psn, carried: &Carried) {
+        if carried.response {
+            return;
+        }
+        let epoch = self.tx[usize::from(path)].epoch;
+        let stream = self.streams.get_mut(carried.stream);
+        let message = stream.and_then(|stream| stream.tx.message_mut(carried.msn));
+        if let Some(message) = message.filter(|m| m.work.op.is_answered()) {
+            message.origin = Some((path as u8, epoch, psn));
         }
     }
 
-    pub(super) fn on_nak(&mut self, now: u64, cbh: &Cbh, nak: &Nak, shared: &mut Shared<'_>) {
-        shared.counters.naks_received += 1;
-        let tx = self
-            .tx
-            .get(usize::from(cbh.path))
-            .filter(|_| cbh.epoch == 0);
-        let refused = tx.and_then(|tx| tx.outstanding(nak.offending_psn));
-        let named = |sent: &&Sent| sent.stream == nak.stream && sent.msn == nak.msn;
-        let Some(sent) = refused.filter(named).copied() else {
-            shared.counters.bad_acks += 1;
-            return;
-        };
-        let (status, message) = match nak.code {
-            NakCode::REM_ACCESS => (Status::RemAccessErr, "the peer refused an access"),
-            NakCode::LENGTH | NakCode::REM_INV_REQ => {
-                (Status::RemInvReqErr, "the peer refused a request")
+    /// Wakes the streams whose next operation waits for others to be answered.
+    pub(super) fn wake_waiting(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
+            self.activate(id);
+        }
+    }
+
+    /// Notes that a Read or an atomic operation is no longer under way.
+    pub(super) fn operation_over(&mut self, kind: WorkKind) {
+        match kind {
+            WorkKind::Read => self.reads = self.reads.saturating_sub(1),
+            WorkKind::CmpSwap | WorkKind::FetchAdd => {
+                self.atomics = self.atomics.saturating_sub(1);
             }
-            // Other refusals are hints: the packet is repaired or given up like any other.
             _ => return,
-        };
-        self.fail_work(
-            now,
-            (status, message),
-            Some((sent.stream, sent.msn)),
-            shared,
-        );
+        }
+        self.wake_waiting();
     }
 
-    pub(super) fn on_path_timers(&mut self, now: u64, shared: &mut Shared<'_>) {
-        if self.state.is_over() {
+    /// The oldest work of the connection that is not complete.
+    pub(super) fn oldest_work(&self) -> Option<(u16, Msn)> {
+        let fronts = self
+            .streams
+            .iter()
+            .filter_map(|stream| Some((stream.id, stream.tx.front()?)));
+        fronts
+            .min_by_key(|(_, message)| message.order)
+            .map(|(stream, message)| (stream, message.msn))
+    }
+
+    /// When the rest after a retransmission timeout without packets in flight is due (CC-014).
+    pub(super) fn pause_deadline(&self) -> u64 {
+        if self.in_flight > 0 || self.idle_from == NEVER || !self.is_up() {
+            return NEVER;
+        }
+        let timeouts = self.tx.iter().map(|tx| tx.rtt.timeout(0));
+        self.idle_from + timeouts.max().unwrap_or(0)
+    }
+
+    /// After a pause windows go back to what they were at first, and memory that is not used is given back.
+    pub(super) fn on_pause_timer(&mut self, now: u64) {
+        if now < self.pause_deadline() {
             return;
         }
-        for path in 0..self.tx.len() {
-            match self.tx[path].on_timer(now) {
-                None => {}
-                Some(Due::Probe) => {
-                    shared.counters.probes += 1;
-                    let transaction = Psn::new(self.next_transaction());
-                    let tx = &mut self.tx[path];
-                    let (port, highest_psn, timestamp) =
-                        (tx.port, tx.highest_sent(), tx.send_probe(now));
-                    let cbh = Cbh {
-                        path: path as u8,
-                        psn: transaction,
-                        timestamp,
-                        ..Cbh::new(Opcode::PATH_PROBE, self.theirs.scid)
-                    };
-                    let body = Body::PathProbe(PathProbe { highest_psn });
-                    self.control
-                        .push_back((port, emit(cbh, body, self.local, self.peer)));
-                }
-                Some(Due::Timeout) => shared.counters.timeouts += 1,
-                Some(Due::Failure) => {
-                    self.fail(now, Status::RetryExcErr, "a path has failed", shared);
-                    return;
-                }
-            }
+        self.idle_from = NEVER;
+        self.congestion.on_pause_of_all();
+        self.tx.iter_mut().for_each(TxPath::rest);
+        self.rest_streams();
+        self.control.shrink_to(0);
+        self.active.shrink_to(0);
+        self.acks.shrink_to(0);
+        self.repairs.shrink_to(0);
+        self.newly = Vec::new();
+        if self.asked.is_empty() {
+            self.asked.shrink_to(0);
         }
     }
 }

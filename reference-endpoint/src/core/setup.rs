@@ -1,73 +1,71 @@
 //! The set-up of a connection: the initiator's answers to the acceptor, and the streams of both.
 
 use metaroce_wire::metaroce::{
-    Accept, Body, Confirm, Opcode, Planes, Reject, StreamOpen, StreamOpenAck, U24, VERSION,
+    Accept, Body, Confirm, Features, Opcode, Open, Params, Planes, Reject, StreamOpen,
+    StreamOpenAck, StreamStatus, U24, VERSION,
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
+use super::config::{Config, Misuse, StreamConfig};
 use super::connection::{Connection, Shared, State};
 use super::control::Purpose;
 use super::event::{Event, Status};
+use super::plane::{are_named, joinable};
 use super::stream::Stream;
-use super::transitions::{Event as Change, StreamEvent, step};
+use super::transitions::{Event as Change, StreamEvent, StreamState, step};
 
-/// Statuses of STREAM_OPEN_ACK.
-const OPEN: u16 = 0;
-const NO_RESOURCE: u16 = 1;
-const IN_USE: u16 = 2;
+/// Answers that are remembered for repetitions of their requests, at most.
+const MOST_ANSWERED: usize = 4096;
 
 impl Connection {
+    /// Sends OPEN.
+    pub(super) fn open(&mut self, now: u64, planes: &Planes<'_>) {
+        self.initiator = true;
+        step(&mut self.state, Change::Connect);
+        let id = self.next_transaction();
+        let cbh = self.header(now, Opcode::OPEN, id);
+        let open = Open {
+            params: self.mine,
+            planes: *planes,
+            padding: [0; 32],
+        };
+        self.request(now, Purpose::Open, cbh, Body::Open(open));
+    }
+
     pub(super) fn on_accept(
         &mut self,
         now: u64,
         id: Psn,
         accept: &Accept,
+        config: &Config,
         shared: &mut Shared<'_>,
     ) {
-        if self.state != State::Opening
-            || self
-                .requests
-                .answered(id.value(), |p| p == Purpose::Open)
-                .is_none()
-        {
+        let opening = self.state == State::Opening;
+        let asked = |purpose| purpose == Purpose::Open;
+        if !opening || self.requests.answered(id.value(), asked).is_none() {
             return;
         }
-        let (offered, agreed) = (&self.mine, &accept.params);
-        let sound = agreed.ver_min == VERSION
-            && agreed.ver_max == VERSION
-            && (1..=offered.paths).contains(&agreed.paths)
-            && (1..=offered.streams).contains(&agreed.streams)
-            && (1..=offered.msg_window).contains(&agreed.msg_window)
-            && (256..=offered.payload_size).contains(&agreed.payload_size)
-            && agreed.payload_size.is_power_of_two()
-            && agreed.vector_width == offered.vector_width
-            && agreed.ts_unit >= 1
-            && agreed.extra_planes == 0
-            && agreed.scid.value() != 0;
-        if !sound {
-            self.fail(
-                now,
-                Status::RetryExcErr,
-                "the peer accepted what was not offered",
-                shared,
-            );
-            return;
+        let (offered, agreed) = (self.mine, &accept.params);
+        let planes = are_named(&accept.planes, agreed.extra_planes)
+            && joinable(&accept.planes, &config.planes) >= agreed.extra_planes;
+        if !is_offered(&offered, agreed) || !planes {
+            let message = "the peer accepted what was not offered";
+            return self.fail(now, Status::RetryExcErr, message, shared);
         }
-        self.theirs = accept.params;
+        self.theirs = *agreed;
+        self.join_planes(&config.planes, &accept.planes, agreed.extra_planes);
         step(&mut self.state, Change::Accept);
+        let own = Planes::bytes_of(&config.planes[..usize::from(offered.extra_planes)]);
         let confirm = Confirm {
             params: self.mine,
-            planes: Planes::NONE,
+            planes: Planes(&own),
             cookie: accept.cookie,
             accepted: accept.params,
             accepted_planes: accept.planes,
         };
-        self.request(
-            now,
-            Purpose::Confirm,
-            Opcode::CONFIRM,
-            Body::Confirm(confirm),
-        );
+        let id = self.next_transaction();
+        let cbh = self.header(now, Opcode::CONFIRM, id);
+        self.request(now, Purpose::Confirm, cbh, Body::Confirm(confirm));
     }
 
     pub(super) fn on_reject(
@@ -87,147 +85,248 @@ impl Connection {
         }
     }
 
-    pub(super) fn on_confirm_ack(&mut self, now: u64, id: Psn, nonce: u64) {
+    pub(super) fn on_confirm_ack(
+        &mut self,
+        now: u64,
+        id: Psn,
+        nonce: u64,
+        shared: &mut Shared<'_>,
+    ) {
         let confirming = self.state == State::Confirming && nonce == self.mine.nonce;
-        if !confirming
-            || self
-                .requests
-                .answered(id.value(), |p| p == Purpose::Confirm)
-                .is_none()
-        {
+        let asked = |purpose| purpose == Purpose::Confirm;
+        if !confirming || self.requests.answered(id.value(), asked).is_none() {
             return;
         }
-        let agreed = self.theirs;
-        self.connect(&agreed, Change::ConfirmAck);
-        for stream in (0..agreed.streams).map(|n| n * 2) {
-            let mut asked = Stream::new(stream, Msn::new(0), Rqsn::new(0));
-            step(&mut asked.state, StreamEvent::Ask);
-            self.streams.insert(stream, asked);
-            let open = StreamOpen {
-                stream,
-                status: 0,
-                rsvd_a: 0,
-                first_msn: Msn::new(0),
-                first_rqsn: Rqsn::new(0),
-                rq_limit: Rqsn::new(0),
-                rsvd_b: 0,
-                src_qpn: U24::new(u32::from(stream) + 1),
-                rsvd_c: 0,
-                dst_qpn: U24::new(0),
-            };
-            self.request(
-                now,
-                Purpose::StreamOpen(stream),
-                Opcode::STREAM_OPEN,
-                Body::StreamOpen(open),
-            );
+        self.connect(now, Change::ConfirmAck);
+        let config = self.service.stream;
+        for _ in 0..self.first_streams() {
+            if self.ask_stream(now, config, shared).is_none() {
+                break;
+            }
         }
+        self.establish(shared);
+    }
+
+    /// Streams without which the connection is not established.
+    fn first_streams(&self) -> u16 {
+        self.service.first_streams.min(self.agreed().streams)
+    }
+
+    // ---- streams ------------------------------------------------------------------------------------------------
+
+    /// Streams that count for the agreed number; those that this side has asked for only where `own` says so.
+    fn counted(&self, own: bool) -> usize {
+        let counts = |stream: &&Stream| match stream.state {
+            StreamState::Opening => own,
+            state => state.counts(),
+        };
+        self.streams.iter().filter(counts).count()
+    }
+
+    /// The application opens a further stream.
+    pub(super) fn open_stream(
+        &mut self,
+        now: u64,
+        config: StreamConfig,
+        shared: &mut Shared<'_>,
+    ) -> Result<u16, Misuse> {
+        if !matches!(self.state, State::Connected | State::Established) || self.peer_closed {
+            return Err(Misuse::Closing);
+        }
+        let limit = usize::from(self.agreed().streams);
+        self.ask_stream(now, config, shared).ok_or(Misuse::Limit {
+            what: "streams",
+            limit,
+        })
+    }
+
+    /// Sends STREAM_OPEN for the lowest free number of this side, if one more stream is agreed (STRM-001, STRM-041).
+    fn ask_stream(
+        &mut self,
+        now: u64,
+        config: StreamConfig,
+        shared: &mut Shared<'_>,
+    ) -> Option<u16> {
+        let count = self.streams.iter().filter(|s| s.state.counts()).count();
+        if count >= usize::from(self.agreed().streams) {
+            return None;
+        }
+        let parity = u16::from(!self.initiator);
+        let mut numbers = (0..32_768u16).map(|n| 2 * n + parity);
+        let free = |id: &u16| {
+            self.streams
+                .get(*id)
+                .is_none_or(|stream| stream.state == StreamState::Void)
+        };
+        let id = numbers.find(free)?;
+        let mut stream = Stream::new(id, config, Msn::new(0), Rqsn::new(0));
+        step(&mut stream.state, StreamEvent::Ask);
+        self.add_stream(stream, shared);
+        let open = StreamOpen {
+            stream: id,
+            status: 0,
+            rsvd_a: 0,
+            first_msn: Msn::new(0),
+            first_rqsn: Rqsn::new(0),
+            rq_limit: self.report_credit(id, shared),
+            rsvd_b: 0,
+            src_qpn: U24::new(u32::from(id) + 1),
+            rsvd_c: 0,
+            dst_qpn: U24::new(0),
+        };
+        let transaction = self.next_transaction();
+        let cbh = self.header(now, Opcode::STREAM_OPEN, transaction);
+        let body = Body::StreamOpen(open);
+        self.request(now, Purpose::StreamOpen(id), cbh, body);
+        Some(id)
+    }
+
+    fn add_stream(&mut self, stream: Stream, shared: &mut Shared<'_>) {
+        if let Some(srq) = stream.config.srq {
+            shared.srqs.attach(srq);
+        }
+        self.streams.insert(stream);
     }
 
     pub(super) fn on_stream_open(
         &mut self,
         now: u64,
-        id: Psn,
+        (id, plane): (Psn, u8),
         open: &StreamOpen,
         shared: &mut Shared<'_>,
     ) {
-        if self.initiator || matches!(self.state, State::Opening | State::Confirming) {
+        if !self.is_up() {
             return;
         }
-        let known = self.streams.get(&open.stream);
-        // Odd ids are for this side to open.
-        let theirs = open.stream.is_multiple_of(2);
-        let fits = theirs && self.streams.len() < usize::from(self.mine.streams);
-        let status = match known {
-            Some(stream) if stream.opened_by == Some(id) => OPEN,
-            Some(_) => IN_USE,
-            None if !theirs => IN_USE,
-            None if fits => OPEN,
-            None => NO_RESOURCE,
-        };
-        if known.is_none() && fits {
-            let mut stream = Stream::new(open.stream, open.first_msn, open.first_rqsn);
-            step(&mut stream.state, StreamEvent::StreamOpen);
-            if self.state.is_over() {
-                step(&mut stream.state, StreamEvent::ConnectionOver);
+        if self.was_answered(now, id) {
+            if let Some(before) = self.answer_to(id) {
+                let body = Body::StreamOpenAck(before);
+                self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
             }
-            stream.opened_by = Some(id);
-            stream.on_credit(open.rq_limit);
-            self.streams.insert(open.stream, stream);
+            return;
         }
-        let opened = status == OPEN;
+        let number = open.stream;
+        // Even numbers are for the initiator to open, odd ones for the acceptor.
+        let theirs = number.is_multiple_of(2) != self.initiator;
+        let known = self.streams.get(number).map(|stream| stream.state);
+        let room = self.counted(self.initiator) < usize::from(self.agreed().streams);
+        let status = match known {
+            Some(StreamState::Void | StreamState::None) | None if theirs && room => 0,
+            Some(StreamState::Void | StreamState::None) | None if theirs => {
+                StreamStatus::NO_RESOURCE.0
+            }
+            _ => StreamStatus::IN_USE.0,
+        };
+        let mut limit = Rqsn::new(0);
+        if status == 0 {
+            let config = self.service.stream;
+            let mut stream = Stream::new(number, config, open.first_msn, open.first_rqsn);
+            step(&mut stream.state, StreamEvent::StreamOpen);
+            stream.opened_by = Some(id);
+            self.add_stream(stream, shared);
+            limit = self.report_credit(number, shared);
+        }
         let answer = StreamOpenAck {
-            stream: open.stream,
+            stream: number,
             status,
             rsvd_a: 0,
             first_msn: open.first_msn,
             first_rqsn: open.first_rqsn,
-            // What was posted when the stream was opened: none. Every repetition says the same.
-            rq_limit: if opened {
-                open.first_rqsn
-            } else {
-                Rqsn::new(0)
-            },
+            rq_limit: limit,
             rsvd_b: 0,
-            src_qpn: U24::new(if opened {
-                u32::from(open.stream) + 1
+            src_qpn: U24::new(if status == 0 {
+                u32::from(number) + 1
             } else {
                 0
             }),
             rsvd_c: 0,
             dst_qpn: open.src_qpn,
         };
-        self.respond(
-            now,
-            Opcode::STREAM_OPEN_ACK,
-            id,
-            Body::StreamOpenAck(answer),
-        );
-        self.establish(shared);
+        self.remember(now, id, Some(answer));
+        let body = Body::StreamOpenAck(answer);
+        self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
+        if status == 0 {
+            self.stream_opened(number, shared);
+        }
+    }
+
+    /// Notes what a STREAM_OPEN or a STREAM_RESET was answered.
+    pub(super) fn remember(&mut self, now: u64, id: Psn, answer: Option<StreamOpenAck>) {
+        if self.answered.len() == MOST_ANSWERED {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((now, id.value(), answer));
+    }
+
+    fn answer_to(&self, id: Psn) -> Option<StreamOpenAck> {
+        let known = self.answered.iter().find(|(_, known, _)| *known == id.value());
+        known.and_then(|(.., answer)| *answer)
     }
 
     pub(super) fn on_stream_open_ack(
         &mut self,
         now: u64,
-        id: Psn,
+        (id, timestamp): (Psn, u32),
         ack: &StreamOpenAck,
         shared: &mut Shared<'_>,
     ) {
         let purpose = Purpose::StreamOpen(ack.stream);
-        if self
-            .requests
-            .answered(id.value(), |p| p == purpose)
-            .is_none()
-        {
+        let asked = self.requests.answered(id.value(), |p| p == purpose);
+        if asked.is_none() {
             return;
         }
+        let Some(stream) = self.streams.get_mut(ack.stream) else {
+            return;
+        };
         if ack.status != 0 {
-            if let Some(stream) = self.streams.get_mut(&ack.stream) {
-                step(&mut stream.state, StreamEvent::Refused);
-            }
-            self.fail(
-                now,
-                Status::RetryExcErr,
-                "the peer refused a stream",
-                shared,
-            );
-        } else if let Some(stream) = self.streams.get_mut(&ack.stream) {
-            step(&mut stream.state, StreamEvent::StreamOpenAck);
-            stream.on_credit(ack.rq_limit);
-            self.establish(shared);
+            step(&mut stream.state, StreamEvent::Refused);
+            return self.stream_refused(now, ack.stream, shared);
         }
+        step(&mut stream.state, StreamEvent::StreamOpenAck);
+        let news = stream.rx.has_news();
+        self.on_credit(now, timestamp, ack.stream, ack.rq_limit);
+        self.activate(ack.stream);
+        if news {
+            self.tell_credit(now, ack.stream, shared);
+        }
+        self.stream_opened(ack.stream, shared);
     }
 
-    fn establish(&mut self, shared: &mut Shared<'_>) {
-        let streams = self.agreed().streams;
-        let open = self
-            .streams
-            .values()
-            .filter(|stream| stream.is_known())
-            .count();
-        if self.state == State::Connected && open == usize::from(streams) {
+    /// A stream does not come about. Without the first ones there is no connection.
+    fn stream_refused(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) {
+        if self.state == State::Connected {
+            let message = "the peer refused a stream";
+            return self.fail(now, Status::RetryExcErr, message, shared);
+        }
+        self.flush_stream(id, None, Status::RemInvReqErr, shared);
+        self.settle(now, shared);
+    }
+
+    /// A STREAM_OPEN has stayed without answer.
+    pub(super) fn stream_unanswered(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) {
+        if self.state == State::Connected || !self.has(Features::RESET) {
+            let message = "the peer gave no answer";
+            return self.fail(now, Status::RetryExcErr, message, shared);
+        }
+        self.reset_unanswered(now, id, shared);
+    }
+
+    fn stream_opened(&mut self, id: u16, shared: &mut Shared<'_>) {
+        if self.state == State::Connected {
+            return self.establish(shared);
+        }
+        shared.events.push_back(Event::StreamOpened {
+            conn: self.handle,
+            stream: id,
+        });
+    }
+
+    /// Reports the connection once its first streams are open.
+    pub(super) fn establish(&mut self, shared: &mut Shared<'_>) {
+        let open = self.streams.iter().filter(|stream| stream.is_open()).count();
+        if self.state == State::Connected && open >= usize::from(self.first_streams()) {
             step(&mut self.state, Change::StreamsOpen);
-            let paths = self.agreed().paths;
+            let (paths, streams) = (self.agreed().paths, self.agreed().streams);
             shared.events.push_back(Event::Established {
                 conn: self.handle,
                 paths,
@@ -235,4 +334,21 @@ impl Connection {
             });
         }
     }
+}
+
+/// Whether an acceptor has agreed to no more than was offered, and within the limits (CONN-003, CONN-039).
+fn is_offered(offered: &Params, agreed: &Params) -> bool {
+    agreed.ver_min == VERSION
+        && agreed.ver_max == VERSION
+        && (1..=offered.paths).contains(&agreed.paths)
+        && (1..=offered.streams).contains(&agreed.streams)
+        && (1..=offered.msg_window).contains(&agreed.msg_window)
+        && (256..=offered.payload_size).contains(&agreed.payload_size)
+        && agreed.payload_size.is_power_of_two()
+        && agreed.vector_width == offered.vector_width
+        && agreed.ts_unit >= 1
+        && agreed.hint_support <= 1
+        && agreed.extra_planes <= offered.extra_planes
+        && agreed.features.0 & !offered.features.0 == 0
+        && agreed.scid.value() != 0
 }

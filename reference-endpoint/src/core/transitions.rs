@@ -21,6 +21,15 @@ pub(super) fn step<M: Machine>(state: &mut M, on: M::Event) {
     *state = next.unwrap_or(*state);
 }
 
+/// Takes the step to `to`, where an event leads to several states by a condition.
+pub(super) fn step_to<M: Machine>(state: &mut M, on: M::Event, to: M) {
+    let known = M::STEPS.contains(&(*state, on, to));
+    debug_assert!(known, "no step leads from {state:?} on {on:?} to {to:?}");
+    if known {
+        *state = to;
+    }
+}
+
 fn next<M: Machine>(state: M, on: M::Event) -> Option<M> {
     let mut steps = M::STEPS.iter();
     steps
@@ -36,7 +45,7 @@ macro_rules! named {
         pub(super) enum $name { $( $(#[$vdoc])* $variant ),+ }
 
         impl $name {
-            const fn name(self) -> &'static str {
+            pub(super) const fn name(self) -> &'static str {
                 match self { $( Self::$variant => $text ),+ }
             }
         }
@@ -133,6 +142,21 @@ named! {
         Probing = "probing",
         /// Given up, and the connection with it.
         Failed = "failed",
+        /// PATH_RETIRE is sent.
+        Retiring = "retiring",
+        /// The epoch is over, and what the peer has not got waits to be moved.
+        Retired = "retired",
+        /// The number of the old epoch rests.
+        Resting = "resting",
+        /// A probe of the next epoch is sent.
+        Reviving = "reviving",
+    }
+}
+
+impl PathState {
+    /// Whether data are sent on it.
+    pub(super) fn is_alive(self) -> bool {
+        matches!(self, Self::Open | Self::Probing)
     }
 }
 
@@ -149,6 +173,18 @@ named! {
         Timeout = "timeout",
         /// All attempts were in vain.
         Exhausted = "exhausted",
+        /// The sender gives it up.
+        Retire = "retire",
+        /// The answer to PATH_RETIRE has come.
+        PathRetired = "path_retired",
+        /// Nothing is left to move.
+        Moved = "moved",
+        /// It is time to ask whether it works again.
+        RevivalDue = "revival_due",
+        /// No answer has come to what was asked.
+        NoAnswer = "no_answer",
+        /// The connection is over.
+        ConnectionOver = "connection_over",
     }
 }
 
@@ -156,11 +192,26 @@ impl Machine for PathState {
     type Event = PathEvent;
     const STEPS: &'static [(Self, PathEvent, Self)] = &[
         (Self::Open, PathEvent::ProbeDue, Self::Probing),
-        (Self::Open, PathEvent::Exhausted, Self::Failed),
         (Self::Probing, PathEvent::Sent, Self::Open),
         (Self::Probing, PathEvent::Report, Self::Open),
         (Self::Probing, PathEvent::Timeout, Self::Open),
+        // Which one it is depends on whether another path is alive, and on what was agreed.
+        (Self::Open, PathEvent::Exhausted, Self::Failed),
+        (Self::Open, PathEvent::Exhausted, Self::Retiring),
         (Self::Probing, PathEvent::Exhausted, Self::Failed),
+        (Self::Probing, PathEvent::Exhausted, Self::Retiring),
+        (Self::Open, PathEvent::Retire, Self::Retiring),
+        (Self::Probing, PathEvent::Retire, Self::Retiring),
+        (Self::Retiring, PathEvent::PathRetired, Self::Retired),
+        (Self::Retiring, PathEvent::NoAnswer, Self::Failed),
+        (Self::Retiring, PathEvent::ConnectionOver, Self::Resting),
+        (Self::Retired, PathEvent::Moved, Self::Resting),
+        (Self::Retired, PathEvent::RevivalDue, Self::Reviving),
+        (Self::Retired, PathEvent::ConnectionOver, Self::Resting),
+        (Self::Resting, PathEvent::RevivalDue, Self::Reviving),
+        (Self::Reviving, PathEvent::NoAnswer, Self::Resting),
+        (Self::Reviving, PathEvent::Report, Self::Open),
+        (Self::Reviving, PathEvent::ConnectionOver, Self::Resting),
     ];
 }
 
@@ -177,13 +228,27 @@ named! {
         Ended = "ended",
         /// The stream was refused, or the connection was over before the stream was open.
         Void = "void",
+        /// STREAM_RESET is sent.
+        Resetting = "resetting",
+        /// Both sides have reset it; its number rests.
+        Reset = "reset",
     }
 }
 
 impl StreamState {
-    /// Whether both sides know the stream, if only from when its connection lived.
-    pub(super) fn is_known(self) -> bool {
-        matches!(self, Self::Open | Self::Ended)
+    /// Whether STREAM_RESET has been sent or received for it.
+    pub(super) fn is_reset(self) -> bool {
+        matches!(self, Self::Resetting | Self::Reset)
+    }
+
+    /// Whether it is over, so that work for it is flushed.
+    pub(super) fn is_over(self) -> bool {
+        matches!(self, Self::Ended | Self::Void) || self.is_reset()
+    }
+
+    /// Whether it counts for the agreed number of streams (STRM-041).
+    pub(super) fn counts(self) -> bool {
+        matches!(self, Self::Opening | Self::Open | Self::Resetting)
     }
 
     /// Whether data are taken. Those of a peer that has agreed may overtake its answer, or the answer is lost (STRM-046).
@@ -205,6 +270,16 @@ named! {
         Refused = "refused",
         /// Its connection is over.
         ConnectionOver = "connection_over",
+        /// STREAM_OPEN stays unanswered.
+        NoAnswer = "no_answer",
+        /// This side resets it.
+        Reset = "reset",
+        /// The peer resets it.
+        StreamReset = "stream_reset",
+        /// The answer to STREAM_RESET has come.
+        StreamResetAck = "stream_reset_ack",
+        /// Every PSN that bore it is acknowledged or retired, and the linger time is over.
+        PsnsFree = "psns_free",
     }
 }
 
@@ -217,6 +292,16 @@ impl Machine for StreamState {
         (Self::Opening, StreamEvent::Refused, Self::Void),
         (Self::Opening, StreamEvent::ConnectionOver, Self::Void),
         (Self::Open, StreamEvent::ConnectionOver, Self::Ended),
+        (Self::Opening, StreamEvent::NoAnswer, Self::Resetting),
+        (Self::Opening, StreamEvent::StreamReset, Self::Reset),
+        (Self::Opening, StreamEvent::Reset, Self::Resetting),
+        (Self::Open, StreamEvent::Reset, Self::Resetting),
+        (Self::Open, StreamEvent::StreamReset, Self::Reset),
+        (Self::Resetting, StreamEvent::StreamResetAck, Self::Reset),
+        (Self::Resetting, StreamEvent::StreamReset, Self::Reset),
+        (Self::Resetting, StreamEvent::ConnectionOver, Self::Ended),
+        (Self::Reset, StreamEvent::PsnsFree, Self::None),
+        (Self::Reset, StreamEvent::ConnectionOver, Self::Ended),
     ];
 }
 

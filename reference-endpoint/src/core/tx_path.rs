@@ -11,43 +11,73 @@ use std::collections::VecDeque;
 use metaroce_wire::metaroce::Sack;
 use metaroce_wire::serial::{Msn, Psn};
 
-use super::transitions::{PathEvent, PathState, step};
+use super::ecn::EcnState;
+use super::rtt::Rtt;
+use super::transitions::{PathEvent, PathState, step, step_to};
 
-/// Congestion window at first, packets (PATH-010).
-const FIRST_WINDOW: f64 = 16.0;
 /// Packets past the cumulative acknowledgment, at most (REL-003).
 const MOST_IN_FLIGHT: u32 = Sack::BITS;
-const MS: u64 = 1_000_000;
-/// Retransmission timeout before the first sample, ns.
-const FIRST_RTO: u64 = 100 * MS;
-const LEAST_RTO: u64 = 10 * MS;
-/// Largest retransmission timeout, ns.
-pub(super) const MOST_RTO: u64 = 2_000 * MS;
-/// Shortest wait before a probe, ns.
-const LEAST_PROBE: u64 = 2 * MS;
-/// Timeouts in a row after which a path has failed.
+/// Timeouts in a row after which a path has failed in any case.
 const MOST_TIMEOUTS: u32 = 7;
-/// Transmissions of one packet after which its path has failed. A peer that answers every probe and yet never takes
-/// the packet resets the count of timeouts each time, and must not keep the path busy for ever.
+/// Transmissions after which a packet waits for the timeout before each further one (REL-060).
+const PROMPT_TRANSMISSIONS: u8 = 8;
+/// Transmissions of one packet, at most (REL-052). A peer that answers every probe and yet never takes the packet
+/// resets the count of timeouts each time, and must not keep the path busy for ever.
 const MOST_TRANSMISSIONS: u8 = 64;
-/// Oldest transmission that an echo can belong to, ns: timestamps have 32 bits, and nothing waits for so long.
-const OLDEST_ECHO: u64 = 1 << 31;
+/// Transmissions whose times are remembered: an echo of any other one proves nothing.
+const REMEMBERED: usize = 1024;
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
 
-/// A packet that is not yet acknowledged up to it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sent {
+/// What a packet carries: its place in a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Carried {
     pub stream: u16,
     pub msn: Msn,
     /// Position of the packet in its message.
     pub index: u32,
+    /// It belongs to the answer to a request of the peer.
+    pub response: bool,
+}
+
+/// What is known of a packet that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Flying,
+    Acked,
+    /// Shown to be lost.
+    Lost,
+    /// Lost as a timeout supposes.
+    Guessed,
+    /// Refused with RNR: it waits until its time has come.
+    Waiting,
+    /// Refused for good: it waits for the end of its stream.
+    Refused,
+}
+
+/// A packet that is not yet acknowledged up to it.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    carried: Carried,
     /// Times of its first and of its latest transmission.
     first: u64,
     latest: u64,
+    /// While it waits: until when. After a gap was reported for it: when the gap counts as evidence.
+    at: u64,
+    /// Those that were refused with RNR left out.
     transmissions: u8,
-    acked: bool,
-    lost: bool,
-    /// The loss is no more than the guess of a timeout.
-    guessed: bool,
+    /// Times that it was refused with RNR.
+    not_ready: u8,
+    fate: Fate,
+    /// It used up a window when it was sent new.
+    used_up: bool,
+    /// A gap has shown it to be lost.
+    by_gap: bool,
+}
+
+/// Whether a packet is lost that has been sent as often as is allowed.
+fn is_out(sent: &Sent) -> bool {
+    sent.transmissions >= MOST_TRANSMISSIONS && matches!(sent.fate, Fate::Lost | Fate::Guessed)
 }
 
 /// What a timer of the path asks for.
@@ -55,121 +85,217 @@ pub(super) struct Sent {
 pub(super) enum Due {
     Probe,
     Timeout,
-    Failure,
+}
+
+/// A report of what has arrived.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Report<'r> {
+    pub cum: Psn,
+    pub sack: &'r Sack,
+    /// The data transmission that it answers, as far as it tells.
+    pub trigger: Option<u64>,
+    /// The probe that it answers.
+    pub probe: Option<u64>,
+}
+
+/// What a report has shown.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    /// Packets newly acknowledged.
+    pub newly: u32,
+    /// One of them used up a window when it was sent.
+    pub used_up: bool,
+    /// A gap has been reported that counts as evidence.
+    pub gap: bool,
+}
+
+/// Counts of a path since the connection began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub packets: u64,
+    pub bytes: u64,
+    pub losses: u64,
+    pub retransmissions: u64,
+    pub timeouts: u64,
+    pub probes: u64,
 }
 
 /// One path of the sending direction.
 pub(super) struct TxPath {
     pub port: u16,
+    pub plane: u8,
+    pub epoch: u8,
+    pub state: PathState,
+    pub rtt: Rtt,
+    pub ecn: EcnState,
+    pub totals: Totals,
+    /// Timeouts in a row, and when the first of them was.
+    pub timeouts: u32,
+    pub first_timeout: u64,
+    /// When anything was last acknowledged on it.
+    pub acked_at: Option<u64>,
     base: Psn,
     next: Psn,
     sent: VecDeque<Sent>,
     in_flight: u32,
-    window: f64,
-    cut_until: u64,
-    ce: u32,
-    /// Time of the latest transmission of any kind: no two have the same.
+    lost: u32,
+    held: u32,
+    acked: u32,
+    /// Times of the transmissions that an echo can belong to, rising.
+    stamps: VecDeque<u64>,
     last_stamp: Option<u64>,
     /// The latest transmission, acknowledgment or timeout.
     progress: u64,
-    state: PathState,
-    timeouts: u32,
+    /// A packet is lost that has been sent as often as is allowed.
     exhausted: bool,
-    rtt: Option<(u64, u64)>,
-    peer_ack_delay: u64,
+    /// The latest change of route: the last stamp before it, and its time.
+    changed: Option<(u64, u64)>,
+    first_since_change: Psn,
+    /// When the next gap begins to count.
+    gap_due: u64,
+    /// Reordering allowance, ns, and when it last rose (PATH-018).
+    allowance: u64,
+    allowance_raised: u64,
+    repaired: bool,
+    /// Packets of the epoch that the acknowledgment has reported whose counts of marks were taken last.
+    counted: u32,
+    counted_cum: Psn,
+    epoch_first: Psn,
 }
 
 impl TxPath {
-    pub(super) fn new(isn: Psn, port: u16, peer_ack_delay: u64) -> Self {
+    pub(super) fn new(isn: Psn, port: u16, plane: u8, peer_ack_delay: u64) -> Self {
         Self {
             port,
+            plane,
+            epoch: 0,
+            state: PathState::Open,
+            rtt: Rtt::new(peer_ack_delay),
+            ecn: EcnState::default(),
+            totals: Totals::default(),
+            timeouts: 0,
+            first_timeout: 0,
+            acked_at: None,
             base: isn,
             next: isn,
             sent: VecDeque::new(),
             in_flight: 0,
-            window: FIRST_WINDOW,
-            cut_until: 0,
-            ce: 0,
+            lost: 0,
+            held: 0,
+            acked: 0,
+            stamps: VecDeque::new(),
             last_stamp: None,
             progress: 0,
-            state: PathState::Open,
-            timeouts: 0,
             exhausted: false,
-            rtt: None,
-            peer_ack_delay,
+            changed: None,
+            first_since_change: isn,
+            gap_due: NEVER,
+            allowance: 0,
+            allowance_raised: 0,
+            repaired: false,
+            counted: 0,
+            counted_cum: isn.sub(1),
+            epoch_first: isn,
         }
     }
 
-    fn room_in_window(&self) -> bool {
-        f64::from(self.in_flight) < self.window.max(1.0).floor()
+    /// Begins an epoch with `first` as its first PSN. Only the clock of transmissions and the totals go on.
+    pub(super) fn begin_epoch(&mut self, epoch: u8, first: Psn, peer_ack_delay: u64) {
+        *self = Self {
+            epoch,
+            state: self.state,
+            totals: self.totals,
+            last_stamp: self.last_stamp,
+            stamps: std::mem::take(&mut self.stamps),
+            ..Self::new(first, self.port, self.plane, peer_ack_delay)
+        };
     }
 
-    /// Whether a new packet may be sent now.
-    pub(super) fn has_room(&self) -> bool {
-        self.room_in_window() && (self.sent.len() as u32) < MOST_IN_FLIGHT
+    // ---- what is under way --------------------------------------------------------------------------------------
+
+    /// Packets in the network, as far as is known.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
-    /// Whether the next new packet fills the window, so that an acknowledgment of it is needed to go on.
-    pub(super) fn last_room(&self) -> bool {
-        f64::from(self.in_flight + 1) >= self.window.max(1.0).floor()
-            || self.sent.len() as u32 + 1 == MOST_IN_FLIGHT
+    /// Whether the 256 bits of the vector and the state of the path allow a new packet.
+    pub(super) fn takes_new(&self) -> bool {
+        self.state.is_alive() && (self.sent.len() as u32) < MOST_IN_FLIGHT
     }
 
-    /// The first packet to be sent again now, with its PSN. A loss that was shown is repaired at once (REL-031): the
-    /// repair takes the place of a packet that has left the network. What a timeout guesses waits for the window.
-    pub(super) fn next_lost(&self) -> Option<(Psn, Sent)> {
-        let room = self.room_in_window();
-        let (i, sent) = self
-            .sent
-            .iter()
-            .enumerate()
-            .find(|(_, sent)| sent.lost && (room || !sent.guessed))?;
-        Some((self.base.add(i as u32), *sent))
+    /// Whether the next new packet is the last that the vector allows.
+    pub(super) fn fills_vector(&self) -> bool {
+        self.sent.len() as u32 + 1 == MOST_IN_FLIGHT
+    }
+
+    /// Whether nothing is unacknowledged.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sent.is_empty()
+    }
+
+    /// Whether packets are lost that are not sent again yet.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost > 0
     }
 
     pub(super) fn highest_sent(&self) -> Psn {
         self.next.sub(1)
     }
 
-    /// The packet sent under `psn`, while it is unacknowledged.
-    pub(super) fn outstanding(&self, psn: Psn) -> Option<&Sent> {
-        self.sent
-            .get(psn.distance_from(self.base) as usize)
-            .filter(|sent| !sent.acked)
+    /// The PSN of the next new packet.
+    pub(super) fn next_psn(&self) -> Psn {
+        self.next
     }
+
+    /// What was sent under `psn`, while it is unacknowledged.
+    pub(super) fn outstanding(&self, psn: Psn) -> Option<Carried> {
+        let sent = self.sent.get(psn.distance_from(self.base) as usize)?;
+        (sent.fate != Fate::Acked).then_some(sent.carried)
+    }
+
+    fn at(&mut self, psn: Psn) -> Option<&mut Sent> {
+        self.sent.get_mut(psn.distance_from(self.base) as usize)
+    }
+
+    // ---- sending ------------------------------------------------------------------------------------------------
 
     /// A time that no earlier transmission of the path has, and that follows them all (PKT-017).
     fn next_stamp(&mut self, now: u64) -> u64 {
         let stamp = self.last_stamp.map_or(now, |last| now.max(last + 1));
         self.last_stamp = Some(stamp);
+        if self.stamps.len() == REMEMBERED {
+            self.stamps.pop_front();
+        }
+        self.stamps.push_back(stamp);
         stamp
     }
 
     /// Notes that a probe is sent; returns its timestamp.
     pub(super) fn send_probe(&mut self, now: u64) -> u32 {
+        self.totals.probes += 1;
         self.next_stamp(now) as u32
     }
 
-    /// The transmission that an echo belongs to: one of the path's own, and not older than any that can matter.
+    /// The transmission that an echo belongs to: one of the path's own (REL-059).
     pub(super) fn transmission(&self, echo: u32) -> Option<u64> {
         let last = self.last_stamp?;
-        let back = u64::from((last as u32).wrapping_sub(echo));
-        last.checked_sub(back).filter(|_| back < OLDEST_ECHO)
+        let stamp = last.checked_sub(u64::from((last as u32).wrapping_sub(echo)))?;
+        self.stamps.binary_search(&stamp).is_ok().then_some(stamp)
     }
 
-    /// Notes a first transmission; returns its PSN and timestamp.
-    pub(super) fn send_new(&mut self, now: u64, stream: u16, msn: Msn, index: u32) -> (Psn, u32) {
+    /// Notes a first transmission; returns its PSN and timestamp. `used_up` says that nothing more may follow for now.
+    pub(super) fn send_new(&mut self, now: u64, carried: Carried, used_up: bool) -> (Psn, u32) {
         let (psn, stamp) = (self.next, self.next_stamp(now));
         self.sent.push_back(Sent {
-            stream,
-            msn,
-            index,
+            carried,
             first: stamp,
             latest: stamp,
+            at: NEVER,
             transmissions: 1,
-            acked: false,
-            lost: false,
-            guessed: false,
+            not_ready: 0,
+            fate: Fate::Flying,
+            used_up,
+            by_gap: false,
         });
         self.next = self.next.add(1);
         self.in_flight += 1;
@@ -180,413 +306,390 @@ impl TxPath {
     /// Notes that the lost packet under `psn` is sent again; returns its timestamp.
     pub(super) fn send_again(&mut self, now: u64, psn: Psn) -> u32 {
         let stamp = self.next_stamp(now);
-        if let Some(sent) = self.sent.get_mut(psn.distance_from(self.base) as usize) {
+        if let Some(sent) = self.at(psn) {
             sent.latest = stamp;
             sent.transmissions += 1;
-            sent.lost = false;
-            sent.guessed = false;
+            sent.at = NEVER;
+            sent.fate = Fate::Flying;
+            let by_gap = std::mem::take(&mut sent.by_gap);
+            self.repaired |= by_gap;
+            self.lost -= 1;
             self.in_flight += 1;
-            self.exhausted |= sent.transmissions == MOST_TRANSMISSIONS;
         }
+        self.totals.retransmissions += 1;
         self.transmitted(now);
         stamp as u32
     }
 
     fn transmitted(&mut self, now: u64) {
+        self.totals.packets += 1;
         self.progress = now;
         if self.state == PathState::Probing {
             step(&mut self.state, PathEvent::Sent);
         }
     }
 
-    /// Takes a report of what has arrived. `follows` is the transmission that the report answers, as far as it tells.
-    /// Returns what is newly acknowledged, or nothing when the report cannot be true (REL-044).
-    pub(super) fn on_report(
-        &mut self,
-        now: u64,
-        cum: Psn,
-        sack: &Sack,
-        follows: Option<u64>,
-    ) -> Option<Vec<Sent>> {
+    /// When a lost packet may be sent again: at once, but for one that has been lost many times (REL-060, REL-061).
+    fn free_at(&self, sent: &Sent) -> u64 {
+        if sent.transmissions < PROMPT_TRANSMISSIONS {
+            return 0;
+        }
+        sent.latest + self.rtt.timeout(self.timeouts)
+    }
+
+    /// The first packet to be sent again now, with its PSN. A loss that was shown is repaired whatever the window: the
+    /// repair takes the place of a packet that has left the network. What a timeout guesses waits for `room` (REL-056).
+    pub(super) fn next_lost(&self, now: u64, room: bool) -> Option<(Psn, Carried)> {
+        if self.lost == 0 || !self.state.is_alive() {
+            return None;
+        }
+        let goes = |sent: &Sent| sent.fate == Fate::Lost || room && sent.fate == Fate::Guessed;
+        let mut all = (0..).zip(&self.sent);
+        let (i, sent) = all.find(|(_, sent)| goes(sent) && self.free_at(sent) <= now)?;
+        Some((self.base.add(i), sent.carried))
+    }
+
+    // ---- reports ------------------------------------------------------------------------------------------------
+
+    /// Whether a report can be true: it speaks of nothing that was not sent (REL-044).
+    fn is_possible(&self, report: &Report<'_>) -> Option<i64> {
         let known = self.base.sub(1);
         // Below zero when a newer report came first. Then it tells of no arrival that is not known, but still of what it
         // follows.
-        let ahead = if cum.precedes(known) {
-            -i64::from(known.distance_from(cum))
+        let ahead = if report.cum.precedes(known) {
+            -i64::from(known.distance_from(report.cum))
         } else {
-            i64::from(cum.distance_from(known))
+            i64::from(report.cum.distance_from(known))
         };
-        let reported = sack.highest().map_or(0, |bit| 1 + i64::from(bit));
-        if ahead + reported > self.sent.len() as i64 {
-            return None;
-        }
+        let beyond = report.sack.highest().map_or(0, |bit| 1 + i64::from(bit));
+        (ahead + beyond <= self.sent.len() as i64).then_some(ahead)
+    }
 
-        let mut evidence = follows;
-        let mut newly = Vec::new();
+    /// Takes a report; what is newly acknowledged is added to `out`. Nothing when the report cannot be true (REL-044).
+    pub(super) fn on_report(
+        &mut self,
+        now: u64,
+        report: &Report<'_>,
+        out: &mut Vec<Carried>,
+    ) -> Option<Shown> {
+        let ahead = self.is_possible(report)?;
+        let mut shown = Shown::default();
+        let mut evidence = report.trigger;
         for (i, sent) in (1i64..).zip(self.sent.iter_mut()) {
-            let arrived = i <= ahead || sack.bit((i - ahead - 1) as u32);
-            if arrived && !sent.acked {
-                sent.acked = true;
-                if !sent.lost {
-                    self.in_flight -= 1;
-                }
-                sent.lost = false;
-                // Which transmission it was is not known here; the first is the one that proves least.
-                evidence = evidence.max(Some(sent.first));
-                newly.push(*sent);
+            let arrived = i <= ahead || report.sack.bit((i - ahead - 1) as u32);
+            if !arrived || sent.fate == Fate::Acked {
+                continue;
             }
+            match sent.fate {
+                Fate::Lost | Fate::Guessed => self.lost -= 1,
+                Fate::Waiting | Fate::Refused => self.held -= 1,
+                Fate::Flying | Fate::Acked => self.in_flight -= 1,
+            }
+            sent.fate = Fate::Acked;
+            self.acked += 1;
+            // Which transmission it was is not known here; the first is the one that proves least (REL-054).
+            evidence = evidence.max(Some(sent.first));
+            shown.newly += 1;
+            shown.used_up |= sent.used_up;
+            out.push(sent.carried);
         }
-        while self.sent.front().is_some_and(|sent| sent.acked) {
+        while self.sent.front().is_some_and(|sent| sent.fate == Fate::Acked) {
             self.sent.pop_front();
+            self.acked -= 1;
             self.base = self.base.add(1);
         }
-        let proved = |sent: &&mut Sent| {
-            !sent.acked && evidence.is_some_and(|evidence| sent.latest < evidence)
-        };
-        for sent in self.sent.iter_mut().filter(proved) {
-            if !sent.lost {
-                self.in_flight -= 1;
-            }
-            sent.lost = true;
-            sent.guessed = false;
+        if self.exhausted {
+            self.exhausted = self.sent.iter().any(is_out);
         }
+        if self.allowance > 0 && now >= self.allowance_raised + 16 * self.rtt.smoothed_or_half() {
+            self.allowance = 0;
+        }
+        self.find_lost(now, evidence, report.probe, &mut shown);
         self.progress = now;
         if self.state == PathState::Probing {
             step(&mut self.state, PathEvent::Report);
         }
         self.timeouts = 0;
-        self.window =
-            (self.window + newly.len() as f64 / self.window).min(f64::from(MOST_IN_FLIGHT));
-        Some(newly)
+        self.acked_at = Some(now);
+        Some(shown)
     }
 
-    /// Takes the peer's count of marked packets: a rise cuts the window, at most once per round trip (ECN-010).
-    pub(super) fn on_ce_count(&mut self, now: u64, count: u32) {
-        let risen = Psn::new(self.ce).precedes(Psn::new(count));
-        if risen {
-            self.ce = count;
-            if now >= self.cut_until {
-                self.window = (self.window / 2.0).max(1.0);
-                self.cut_until = now + self.rtt.map_or(FIRST_RTO, |(smoothed, _)| smoothed);
+    /// Takes for lost what was sent before a transmission that has arrived, and is not reported.
+    fn find_lost(
+        &mut self,
+        now: u64,
+        evidence: Option<u64>,
+        probe: Option<u64>,
+        shown: &mut Shown,
+    ) {
+        if self.sent.is_empty() {
+            self.gap_due = NEVER;
+            return;
+        }
+        let before_change = self.changed.map_or(0, |(stamp, _)| stamp);
+        let smoothed = self.rtt.smoothed_or_half();
+        let grace = self.changed.map_or(0, |(_, at)| at + smoothed + smoothed / 8);
+        let mut gap_due = NEVER;
+        for sent in &mut self.sent {
+            if !matches!(sent.fate, Fate::Flying | Fate::Guessed) {
+                continue;
             }
+            // On the old route a packet may still come, whatever the new one has brought (PATH-013).
+            let overlaps = sent.latest <= before_change;
+            // A probe that was sent when the old route can hold nothing any more has overtaken all of it (REL-040).
+            let overtakes = |probe: u64| sent.latest < probe && (!overlaps || probe >= grace);
+            let by_probe = probe.is_some_and(overtakes);
+            if !by_probe && sent.at == NEVER {
+                if evidence.is_none_or(|evidence| evidence <= sent.latest) {
+                    continue;
+                }
+                let end = if overlaps { grace.max(now + smoothed / 4) } else { now };
+                sent.at = end.max(now + self.allowance);
+            }
+            if by_probe || sent.at <= now {
+                if sent.fate == Fate::Flying {
+                    self.in_flight -= 1;
+                    self.lost += 1;
+                }
+                sent.fate = Fate::Lost;
+                sent.at = NEVER;
+                self.totals.losses += 1;
+                self.exhausted |= sent.transmissions >= MOST_TRANSMISSIONS;
+                sent.by_gap = !by_probe;
+                shown.gap |= !by_probe;
+            } else {
+                gap_due = gap_due.min(sent.at);
+            }
+        }
+        self.gap_due = gap_due;
+    }
+
+    /// Takes the counts of marks of an acknowledgment that has been taken; returns the new marks to react to. An
+    /// acknowledgment that does not advance is passed over.
+    pub(super) fn on_counts(&mut self, report: &Report<'_>, ce: u32, ect: u32) -> u32 {
+        let through = report.cum.add(1).distance_from(self.epoch_first);
+        let beyond: u32 = report.sack.0.iter().map(|byte| byte.count_ones()).sum();
+        let reported = through.wrapping_add(beyond);
+        let newly = reported.wrapping_sub(self.counted);
+        if newly == 0 || newly > 1 << 31 {
+            return 0;
+        }
+        let settled = !self.counted_cum.precedes(self.first_since_change.sub(1));
+        self.counted = reported;
+        self.counted_cum = report.cum;
+        self.ecn.on_counts(newly, settled, ce, ect)
+    }
+
+    /// Notes that the peer has seen a duplicate: after a repair because of a gap the network is taken to reorder, and the
+    /// next gaps get more time (PATH-018).
+    pub(super) fn on_duplicate_seen(&mut self, now: u64) {
+        if self.repaired {
+            let smoothed = self.rtt.smoothed_or_half();
+            self.allowance = (self.allowance + smoothed / 4).min(smoothed);
+            self.allowance_raised = now;
         }
     }
 
-    /// Takes a round-trip sample: an answer that came `now` to the transmission at `follows`, and was held back for
-    /// `delay` ns (RFC 6298).
-    pub(super) fn on_answer(&mut self, now: u64, follows: u64, delay: u64) {
-        let sample = now.saturating_sub(follows).saturating_sub(delay);
-        self.rtt = Some(match self.rtt {
-            None => (sample, sample / 2),
-            Some((smoothed, variation)) => (
-                (7 * smoothed + sample) / 8,
-                (3 * variation + smoothed.abs_diff(sample)) / 4,
-            ),
-        });
+    /// Gives back the memory that a path without work does not need.
+    pub(super) fn rest(&mut self) {
+        if self.is_idle() {
+            self.sent = VecDeque::new();
+            self.stamps = VecDeque::new();
+        }
     }
 
-    fn timeout_wait(&self) -> u64 {
-        let base = self.rtt.map_or(FIRST_RTO, |(smoothed, variation)| {
-            let rto = smoothed + 4 * variation + self.peer_ack_delay;
-            // A steady round trip leaves no variation. The probe's answer must still be able to come first: it tells
-            // what is lost, where a timeout only guesses (REL-035).
-            rto.max(self.probe_due() + smoothed + self.peer_ack_delay)
-        });
-        (base.clamp(LEAST_RTO, MOST_RTO) << self.timeouts).min(MOST_RTO)
+    // ---- refusals -----------------------------------------------------------------------------------------------
+
+    /// Notes that the packet under `psn` met no receive: it waits until `until`. Returns how often that has happened.
+    pub(super) fn on_not_ready(&mut self, psn: Psn, until: u64) -> u8 {
+        let Some(sent) = self.at(psn) else { return 0 };
+        let before = sent.fate;
+        sent.fate = Fate::Waiting;
+        sent.at = until;
+        sent.not_ready = sent.not_ready.saturating_add(1);
+        if before != Fate::Waiting {
+            sent.transmissions = sent.transmissions.saturating_sub(1);
+        }
+        let times = sent.not_ready;
+        self.hold(before);
+        times
     }
 
-    /// When a probe is due after the latest sign of life (REL-048).
-    fn probe_due(&self) -> u64 {
-        self.rtt
-            .map_or(FIRST_RTO / 2, |(smoothed, _)| {
-                2 * smoothed + self.peer_ack_delay
-            })
-            .max(LEAST_PROBE)
+    /// Notes that the packet under `psn` was refused for good.
+    pub(super) fn on_refused(&mut self, psn: Psn) {
+        let Some(sent) = self.at(psn) else { return };
+        let before = std::mem::replace(&mut sent.fate, Fate::Refused);
+        self.hold(before);
     }
 
-    fn probe_wait(&self) -> u64 {
-        // Round trips near the largest timeout leave less time: the question still comes before the answer is given up.
-        self.probe_due().min(self.timeout_wait() / 2)
+    fn hold(&mut self, before: Fate) {
+        match before {
+            Fate::Lost | Fate::Guessed => self.lost -= 1,
+            Fate::Flying => self.in_flight -= 1,
+            Fate::Waiting | Fate::Refused | Fate::Acked => return,
+        }
+        self.held += 1;
     }
+
+    /// Lets go what was held of `stream`: it is lost now (ERR-033).
+    pub(super) fn release(&mut self, stream: u16) {
+        let held = |sent: &&mut Sent| {
+            matches!(sent.fate, Fate::Refused | Fate::Waiting) && sent.carried.stream == stream
+        };
+        for sent in self.sent.iter_mut().filter(held) {
+            sent.fate = Fate::Lost;
+            sent.at = NEVER;
+            self.held -= 1;
+            self.lost += 1;
+        }
+    }
+
+    /// When the first packet that waits after an RNR may go, ns.
+    fn waiting_due(&self) -> u64 {
+        if self.held == 0 {
+            return NEVER;
+        }
+        let waiting = self.sent.iter().filter(|sent| sent.fate == Fate::Waiting);
+        waiting.map(|sent| sent.at).min().unwrap_or(NEVER)
+    }
+
+    // ---- route --------------------------------------------------------------------------------------------------
+
+    /// Takes another source port or plane; everything else goes on (PATH-012).
+    pub(super) fn change_route(&mut self, now: u64, port: u16, plane: u8) {
+        self.port = port;
+        self.plane = plane;
+        self.changed = self.last_stamp.map(|stamp| (stamp, now));
+        self.first_since_change = self.next;
+        self.ecn.on_route_change();
+    }
+
+    // ---- timers -------------------------------------------------------------------------------------------------
 
     /// When the path next wants [`Self::on_timer`].
     pub(super) fn deadline(&self) -> Option<u64> {
-        if self.sent.is_empty() || self.state == PathState::Failed {
+        if !self.state.is_alive() || self.sent.is_empty() {
             return None;
         }
         if self.exhausted {
             return Some(self.progress);
         }
-        let wait = if self.state == PathState::Probing {
-            self.timeout_wait()
-        } else {
-            self.probe_wait()
-        };
-        Some(self.progress + wait)
+        let mut due = self.gap_due.min(self.waiting_due());
+        if self.sent.len() as u32 - self.acked > self.held {
+            let wait = if self.state == PathState::Probing {
+                self.rtt.timeout(self.timeouts)
+            } else {
+                self.rtt.probe_wait(self.timeouts)
+            };
+            due = due.min(self.progress + wait);
+        }
+        if self.lost > 0 {
+            let lost = self.sent.iter().filter(|sent| sent.fate == Fate::Lost);
+            let later = lost.map(|s| self.free_at(s)).filter(|&at| at > self.progress);
+            due = due.min(later.min().unwrap_or(NEVER));
+        }
+        (due != NEVER).then_some(due)
     }
 
-    /// What is due at `now`; [`Due::Timeout`] has made everything unacknowledged lost.
-    pub(super) fn on_timer(&mut self, now: u64) -> Option<Due> {
-        if self.deadline().is_none_or(|deadline| now < deadline) {
-            return None;
+    /// Whether the path has failed by itself: seven timeouts in a row, or one packet sent too often.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.exhausted || self.timeouts >= MOST_TIMEOUTS
+    }
+
+    /// What is due at `now`; [`Due::Timeout`] has made everything unacknowledged lost. `shown` tells of gaps that have
+    /// begun to count.
+    pub(super) fn on_timer(&mut self, now: u64, shown: &mut Shown) -> Option<Due> {
+        if self.gap_due <= now {
+            self.find_lost(now, None, None, shown);
         }
+        if self.waiting_due() <= now {
+            let over = |s: &&mut Sent| s.fate == Fate::Waiting && s.at <= now;
+            for sent in self.sent.iter_mut().filter(over) {
+                sent.fate = Fate::Lost;
+                sent.at = NEVER;
+                self.held -= 1;
+                self.lost += 1;
+            }
+        }
+        let asks = self.state.is_alive() && self.sent.len() as u32 - self.acked > self.held;
         let probed = self.state == PathState::Probing;
-        if self.exhausted || self.timeouts >= MOST_TIMEOUTS && probed {
-            step(&mut self.state, PathEvent::Exhausted);
-            return Some(Due::Failure);
+        let wait = if probed {
+            self.rtt.timeout(self.timeouts)
+        } else {
+            self.rtt.probe_wait(self.timeouts)
+        };
+        if !asks || now < self.progress + wait {
+            return None;
         }
         if !probed {
             step(&mut self.state, PathEvent::ProbeDue);
             return Some(Due::Probe);
         }
         step(&mut self.state, PathEvent::Timeout);
+        if self.timeouts == 0 {
+            self.first_timeout = now;
+        }
         self.timeouts += 1;
+        self.totals.timeouts += 1;
         self.progress = now;
-        self.window = 1.0;
+        for sent in &mut self.sent {
+            if sent.fate == Fate::Flying {
+                sent.fate = Fate::Guessed;
+                sent.at = NEVER;
+                self.lost += 1;
+                self.exhausted |= sent.transmissions >= MOST_TRANSMISSIONS;
+            }
+        }
         self.in_flight = 0;
-        self.sent
-            .iter_mut()
-            .filter(|sent| !sent.acked && !sent.lost)
-            .for_each(|sent| {
-                sent.lost = true;
-                sent.guessed = true;
-            });
+        self.gap_due = NEVER;
         Some(Due::Timeout)
+    }
+
+    /// The final report of the epoch: what is newly acknowledged is added to `newly`, what the peer has not got, with the
+    /// time until which it waits, to `missing`. False when the report cannot be true (PATH-040).
+    pub(super) fn end_epoch(
+        &mut self,
+        cum: Psn,
+        sack: &Sack,
+        newly: &mut Vec<Carried>,
+        missing: &mut Vec<(Carried, u64)>,
+    ) -> bool {
+        let report = Report {
+            cum,
+            sack,
+            trigger: None,
+            probe: None,
+        };
+        let Some(ahead) = self.is_possible(&report).filter(|&ahead| ahead >= 0) else {
+            return false;
+        };
+        let has = |i: i64| i <= ahead || sack.bit((i - ahead - 1) as u32);
+        let mut told = (1..).zip(&self.sent).filter(|(_, s)| s.fate == Fate::Acked);
+        if !told.all(|(i, _)| has(i)) {
+            return false;
+        }
+        for (i, sent) in (1..).zip(self.sent.drain(..)) {
+            match sent.fate {
+                Fate::Acked => {}
+                _ if has(i) => newly.push(sent.carried),
+                Fate::Waiting => missing.push((sent.carried, sent.at)),
+                _ => missing.push((sent.carried, 0)),
+            }
+        }
+        self.in_flight = 0;
+        self.lost = 0;
+        self.held = 0;
+        self.acked = 0;
+        self.gap_due = NEVER;
+        true
+    }
+
+    /// Notes that the path has failed for good, and the connection with it.
+    pub(super) fn fail(&mut self) {
+        step_to(&mut self.state, PathEvent::Exhausted, PathState::Failed);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ISN: u32 = 0xffff_fffe;
-
-    fn path(packets: u32) -> TxPath {
-        let mut path = TxPath::new(Psn::new(ISN), 50_000, 200_000);
-        for i in 0..packets {
-            path.send_new(1_000 + u64::from(i), 0, Msn::new(i), 0);
-        }
-        path
-    }
-
-    fn psn(i: u32) -> Psn {
-        Psn::new(ISN).add(i)
-    }
-
-    /// A vector over `cum` with the packets `arrived`.
-    fn sack(cum: Psn, arrived: &[u32]) -> Sack {
-        let mut sack = Sack::EMPTY;
-        arrived
-            .iter()
-            .for_each(|&i| sack.set(psn(i).distance_from(cum) - 1));
-        sack
-    }
-
-    fn lost(path: &TxPath) -> Vec<u32> {
-        let lost = path.sent.iter().enumerate().filter(|(_, sent)| sent.lost);
-        lost.map(|(i, _)| path.base.add(i as u32).distance_from(psn(0)))
-            .collect()
-    }
-
-    #[test]
-    fn a_gap_loses_exactly_what_is_missing() {
-        let mut path = path(6);
-        let cum = psn(0);
-        let newly = path.on_report(9_000, cum, &sack(cum, &[2, 4]), None);
-        assert_eq!(newly.map(|newly| newly.len()), Some(3));
-        assert_eq!(lost(&path), [1, 3]);
-        assert_eq!(path.in_flight, 1);
-    }
-
-    #[test]
-    fn one_evidence_repairs_once_and_a_later_one_again() {
-        let mut path = path(4);
-        let cum = psn(0);
-        path.on_report(9_000, cum, &sack(cum, &[2]), None);
-        assert_eq!(lost(&path), [1]);
-        path.send_again(10_000, psn(1));
-        path.on_report(11_000, cum, &sack(cum, &[2, 3]), None);
-        assert_eq!(
-            lost(&path),
-            [0; 0],
-            "packet 3 was sent before the retransmission"
-        );
-        path.send_new(12_000, 0, Msn::new(4), 0);
-        path.on_report(13_000, cum, &sack(cum, &[2, 3, 4]), None);
-        assert_eq!(
-            lost(&path),
-            [1],
-            "packet 4 was sent after the retransmission"
-        );
-    }
-
-    #[test]
-    fn an_echo_of_a_retransmission_is_evidence_of_its_own() {
-        let mut path = path(3);
-        let cum = psn(0);
-        path.on_report(9_000, cum, &sack(cum, &[2]), None);
-        path.send_again(10_000, psn(1));
-        let probe = path.send_probe(20_000);
-        let follows = path.transmission(probe);
-        assert_eq!(follows, Some(20_000));
-        path.on_report(30_000, cum, &sack(cum, &[2]), follows);
-        assert_eq!(lost(&path), [1]);
-    }
-
-    #[test]
-    fn what_cannot_be_true_changes_nothing() {
-        let mut path = path(3);
-        for (cum, sack) in [
-            (psn(3), Sack::EMPTY),
-            (psn(0), sack(psn(0), &[3])),
-            (psn(0).add(0x7fff_fff0), Sack::EMPTY),
-            (psn(0).sub(9), sack(psn(0).sub(9), &[3])),
-        ] {
-            assert!(path.on_report(9_000, cum, &sack, None).is_none());
-        }
-        assert_eq!(path.in_flight, 3);
-        assert_eq!(
-            path.transmission(2_000_000),
-            None,
-            "an echo of a later time than any packet was sent"
-        );
-    }
-
-    #[test]
-    fn echoes_of_later_times_and_of_long_ago_are_none() {
-        let mut path = path(0);
-        let late = 90_000_000_000;
-        let (_, stamp) = path.send_new(late, 0, Msn::new(0), 0);
-        assert_eq!(path.transmission(stamp), Some(late));
-        assert_eq!(path.transmission(stamp.wrapping_add(1)), None);
-        assert_eq!(path.transmission(stamp.wrapping_sub(1 << 31)), None);
-        let recent = stamp.wrapping_sub(1_000_000);
-        assert_eq!(path.transmission(recent), Some(late - 1_000_000));
-    }
-
-    #[test]
-    fn stamps_rise_within_one_tick_and_over_long_pauses() {
-        let mut path = path(0);
-        let pauses = [
-            0,
-            0,
-            1,
-            3_000_000_000,
-            3_000_000_000,
-            4_294_967_296,
-            6_000_000_000,
-        ];
-        let mut now = 5;
-        let mut last = None;
-        for pause in pauses {
-            now += pause;
-            let stamp = path.next_stamp(now);
-            assert!(last < Some(stamp));
-            assert!(stamp - now < 3, "the stamp stays with the clock");
-            assert_eq!(path.transmission(stamp as u32), Some(stamp));
-            last = Some(stamp);
-        }
-    }
-
-    #[test]
-    fn what_is_shown_to_be_lost_does_not_wait_for_the_window() {
-        let mut path = path(16);
-        path.on_ce_count(9_000, 1);
-        assert_eq!(path.window, 8.0);
-        path.on_report(9_000, psn(0), &sack(psn(0), &[3]), None);
-        assert!(path.in_flight > 8 && !path.has_room());
-        for i in [1, 2] {
-            assert_eq!(path.next_lost().map(|(psn, _)| psn), Some(psn(i)));
-            path.send_again(9_000, psn(i));
-        }
-        assert!(path.next_lost().is_none());
-    }
-
-    #[test]
-    fn what_a_timeout_guesses_waits_until_it_is_shown() {
-        let mut path = path(8);
-        let probe_at = path.deadline().unwrap();
-        assert_eq!(path.on_timer(probe_at), Some(Due::Probe));
-        let timeout_at = path.deadline().unwrap();
-        assert_eq!(path.on_timer(timeout_at), Some(Due::Timeout));
-        assert_eq!(lost(&path).len(), 8);
-        path.send_again(timeout_at, psn(0));
-        assert!(path.next_lost().is_none(), "the window is one packet");
-        path.on_report(timeout_at + MS, psn(0), &Sack::EMPTY, Some(timeout_at));
-        for i in 1..8 {
-            assert_eq!(path.next_lost().map(|(psn, _)| psn), Some(psn(i)));
-            path.send_again(timeout_at + MS, psn(i));
-        }
-    }
-
-    #[test]
-    fn probe_then_timeouts_that_double_then_failure() {
-        let mut path = path(2);
-        let sent_at = 1_001;
-        let mut now = sent_at;
-        let mut waits = Vec::new();
-        loop {
-            let deadline = path.deadline().unwrap();
-            assert!(deadline > now);
-            assert_eq!(path.on_timer(deadline - 1), None);
-            match path.on_timer(deadline) {
-                Some(Due::Probe) => {
-                    path.send_probe(deadline);
-                }
-                Some(Due::Timeout) => {
-                    waits.push(deadline - now);
-                    now = deadline;
-                    let (psn, _) = path.next_lost().unwrap();
-                    path.send_again(now, psn);
-                    assert!(path.next_lost().is_none(), "the window is one packet");
-                }
-                Some(Due::Failure) => break,
-                None => panic!("the deadline has come"),
-            }
-        }
-        assert_eq!(
-            waits,
-            [100, 200, 400, 800, 1600, 2000, 2000].map(|ms| ms * MS)
-        );
-    }
-
-    #[test]
-    fn a_probe_leaves_time_for_its_answer() {
-        for round in [100_000, MS, 5 * MS, 30 * MS, 200 * MS] {
-            let mut path = path(1);
-            (0..50).for_each(|_| path.on_answer(1_000 + round, 1_000, 0));
-            assert!(path.probe_wait() >= 2 * MS);
-            assert!(path.probe_wait() + round < path.timeout_wait());
-        }
-    }
-
-    #[test]
-    fn marks_cut_once_per_round_and_losses_do_not() {
-        let mut path = path(16);
-        path.on_answer(MS, 0, 0);
-        path.on_ce_count(2 * MS, 1);
-        path.on_ce_count(2 * MS + 1, 5);
-        path.on_ce_count(2 * MS + 2, 4);
-        assert_eq!(path.window, 8.0);
-        path.on_ce_count(3 * MS, 6);
-        assert_eq!(path.window, 4.0);
-        path.on_report(3 * MS, psn(0), &sack(psn(0), &[15]), None);
-        assert_eq!(lost(&path).len(), 14);
-        assert!(path.window >= 4.0);
-    }
-
-    #[test]
-    fn a_packet_that_is_never_taken_fails_its_path() {
-        let mut path = path(2);
-        let cum = psn(0).sub(1);
-        let mut now = 10_000;
-        for _ in 1..MOST_TRANSMISSIONS {
-            let probe = path.send_probe(now);
-            let follows = path.transmission(probe);
-            path.on_report(now, cum, &sack(cum, &[1]), follows);
-            path.send_again(now + 1, psn(0));
-            now += 10_000;
-        }
-        assert_eq!(path.on_timer(now), Some(Due::Failure));
-    }
-}
+#[path = "tx_path/tests.rs"]
+mod tests;

@@ -144,6 +144,7 @@ impl Engine for Echo {
         let mut bytes = bytes.to_vec();
         let _too_short = crc::seal(&PseudoHeader::new(self.config.local.ip(), dst), &mut bytes);
         let transmit = Transmit {
+            src_ip: self.config.local.ip(),
             src_port: self.config.source_ports.start,
             dst,
             ecn,

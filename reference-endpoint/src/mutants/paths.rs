@@ -5,7 +5,7 @@ use metaroce_wire::metaroce::{Cbh, Opcode};
 use super::catalogue;
 use super::edge::{Edge, Edit, Received, Sent};
 use super::tools::{each, is_rtx, reporting, tells_duplicate};
-use crate::core::{Event, Status};
+use crate::core::{Completion, Event, Status};
 
 /// How far away a port is that no path uses.
 const ELSEWHERE: u16 = 300;
@@ -57,7 +57,7 @@ catalogue! {
             sent.transmit.src_port = other_port(sent.transmit.src_port);
         });
     "failed-path-flushed" "PATH-011" [] "reports the work that a failed path ends as flushed" =>
-        reporting(|event| if let Event::Completion { status: status @ Status::RetryExcErr, .. } = event {
+        reporting(|event| if let Event::Completion(Completion { status: status @ Status::RetryExcErr, .. }) = event {
             *status = Status::WrFlushErr;
         });
     "answers-to-source" "CONV-003" [] "repeats acknowledgments to the source port of what they answer" =>

@@ -10,7 +10,7 @@ use super::tools::{
     ack_copies, at, change, dropping, is_new, put, receiving, reporting, some_data, u16_at,
 };
 use crate::adapter::Work;
-use crate::core::{Event, Service, Status, WorkKind};
+use crate::core::{Completion, Event, Service, Status, WorkKind};
 
 /// Where the message header has its offset.
 const OFFSET: usize = 24;
@@ -131,26 +131,19 @@ impl Edit for Early {
                 && let Some(work) = self.under_way.remove(&key)
             {
                 self.reported.insert((work.stream, work.wr_id));
-                edge.report(Event::Completion {
-                    conn: work.conn,
-                    stream: work.stream,
-                    wr_id: work.wr_id,
-                    kind: work.kind,
-                    status: Status::Success,
-                    byte_len: msgh.len,
-                });
+                edge.report(Event::Completion(work.succeeded(msgh.len)));
             }
         }
         edge.send(sent);
     }
     fn event(&mut self, edge: &mut Edge, event: Event) {
         let told = match &event {
-            Event::Completion {
+            Event::Completion(Completion {
                 stream,
                 wr_id,
                 kind: WorkKind::Send | WorkKind::Write,
                 ..
-            } => self.reported.remove(&(*stream, *wr_id)),
+            }) => self.reported.remove(&(*stream, *wr_id)),
             _ => false,
         };
         if !told {
@@ -168,12 +161,12 @@ struct Swapped {
 
 impl Edit for Swapped {
     fn event(&mut self, edge: &mut Edge, event: Event) {
-        let Event::Completion {
+        let Event::Completion(Completion {
             kind,
             stream,
             status: Status::Success,
             ..
-        } = event
+        }) = event
         else {
             edge.report(event);
             return;
@@ -288,7 +281,7 @@ catalogue! {
     "receives-out-of-order" "STRM-024" [] "reports receives two by two in the wrong order" =>
         Swapped { picks: |kind| kind == WorkKind::Recv, waiting: None };
     "receives-longer" "STRM-026" [] "reports one byte more than was received" =>
-        reporting(|event| if let Event::Completion { kind: WorkKind::Recv, status: Status::Success, byte_len, .. } = event {
+        reporting(|event| if let Event::Completion(Completion { kind: WorkKind::Recv, status: Status::Success, byte_len, .. }) = event {
             *byte_len += 1;
         });
     "completes-early" "STRM-027" ["CONN-026"]
@@ -307,15 +300,15 @@ catalogue! {
         });
     "duplicate-placed" "REL-006" [] "places the payload of a Write again when it comes again" => PlacesAgain::default();
     "wrong-refusal" "STRM-036" [] "reports an access that the peer has refused as an invalid request" =>
-        reporting(|event| if let Event::Completion { status: status @ Status::RemAccessErr, .. } = event {
+        reporting(|event| if let Event::Completion(Completion { status: status @ Status::RemAccessErr, .. }) = event {
             *status = Status::RemInvReqErr;
         });
     "wrong-excess" "STRM-038" [] "reports a Send that the peer calls too long as an access refused" =>
-        reporting(|event| if let Event::Completion { status: status @ Status::RemInvReqErr, .. } = event {
+        reporting(|event| if let Event::Completion(Completion { status: status @ Status::RemInvReqErr, .. }) = event {
             *status = Status::RemAccessErr;
         });
     "wrong-flush" "STRM-037" [] "reports flushed work as failed by itself" =>
-        reporting(|event| if let Event::Completion { status: status @ Status::WrFlushErr, .. } = event {
+        reporting(|event| if let Event::Completion(Completion { status: status @ Status::WrFlushErr, .. }) = event {
             *status = Status::RemInvReqErr;
         });
 }

@@ -34,6 +34,7 @@ fn every_mark_of_a_burst_survives() {
         let marks = [Ecn::Ce, Ecn::Ect0, Ecn::NotEct, Ecn::Ect1, Ecn::Ce, Ecn::Ce];
         for i in 0..90u8 {
             let transmit = Transmit {
+                src_ip: std::net::Ipv4Addr::LOCALHOST.into(),
                 src_port: sender.local().port(),
                 dst: receiver.local(),
                 ecn: marks[usize::from(i) % marks.len()],
@@ -94,6 +95,7 @@ fn sends_from_the_port_that_is_named() {
             .local_addr()
             .unwrap();
         let mut transmit = Transmit {
+            src_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             src_port: free.port(),
             dst: receiver.local(),
             ecn: Ecn::Ect0,
@@ -120,6 +122,7 @@ fn what_the_system_refuses_is_lost() {
     run(async {
         let mut sender = Sockets::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let transmit = Transmit {
+            src_ip: std::net::Ipv4Addr::LOCALHOST.into(),
             src_port: sender.local().port(),
             dst: "127.0.0.1:9".parse().unwrap(),
             ecn: Ecn::NotEct,

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use metaroce_endpoint::core::{Buffer, Counters, Ecn, Event, Misuse, Region, Status, WorkKind};
+use metaroce_endpoint::core::{
+    Buffer, Completion, Counters, Ecn, Event, Misuse, Region, Status, WorkKind,
+};
 use metaroce_wire::crc::{PseudoHeader, seal};
 use metaroce_wire::metaroce::{
     Body, Cbh, MFlags, NakCode, NakScope, Opcode, Packet, parse_unsealed,
@@ -107,9 +109,7 @@ fn damaged_and_malformed_packets_are_dropped_in_silence_and_counted() {
     assert!(forge.deliver(0, |b| b[1] = 0x3e).is_empty());
     assert!(forge.deliver(0, |b| b[1] = 0xe1).is_empty());
     assert_eq!(forge.counters().unknown_opcode, 2);
-    // What belongs to features that were not agreed on: a WRITE_IMM in place of the WRITE, and a STREAM_RESET.
-    let with_imm = |b: &mut Vec<u8>| (b[1], b[20]) = (Opcode::WRITE_IMM.0, b[20] | MFlags::IMM.0);
-    assert!(forge.deliver(0, with_imm).is_empty());
+    // What belongs to a feature that was not agreed on.
     let reset = |b: &mut Vec<u8>| {
         b[1] = Opcode::STREAM_RESET.0;
         (b[2], b[3]) = (0, 0);
@@ -117,7 +117,7 @@ fn damaged_and_malformed_packets_are_dropped_in_silence_and_counted() {
         b.truncate(28);
     };
     assert!(forge.deliver(0, reset).is_empty());
-    assert_eq!(forge.counters().unknown_opcode, 4);
+    assert_eq!(forge.counters().misdirected, 1);
     assert!(forge.untouched());
     for len in 0..60 {
         forge.deliver_raw(1, &bytes(len, len as usize));
@@ -126,20 +126,31 @@ fn damaged_and_malformed_packets_are_dropped_in_silence_and_counted() {
     assert_eq!(forge.deliver(0, |b| ask(b)).len(), 1);
 }
 
+/// An operation that was not agreed is a fault of the sender, and not of the link: a WRITE_IMM in place of the WRITE.
+#[test]
+fn operations_that_were_not_agreed_are_refused() {
+    let mut forge = Forge::new();
+    let with_imm = |b: &mut Vec<u8>| (b[1], b[20]) = (Opcode::WRITE_IMM.0, b[20] | MFlags::IMM.0);
+    assert_eq!(nak_of(&forge.deliver(0, with_imm)).1, NakCode::REM_INV_REQ, "OPS-002");
+    assert!(forge.untouched());
+}
+
 #[test]
 fn paths_epochs_streams_and_messages_that_are_not_there() {
     let mut forge = Forge::new();
-    let changes: [(usize, u8); 5] = [
+    let changes: [(usize, u8); 4] = [
         (3, 2),  // path 2 of 2
         (0, 5),  // epoch 5
         (17, 4), // stream 4
         (16, 9), // stream 0x900
-        (22, 1), // MSN 256, past the message window of 64
     ];
     for (at, value) in changes {
         assert!(forge.deliver(0, |b| b[at] |= value).is_empty(), "byte {at}");
     }
-    assert_eq!(forge.counters().misdirected, 5);
+    assert_eq!(forge.counters().misdirected, 4);
+    // MSN 256 lies past the message window of 64.
+    let answers = forge.deliver(0, |b| b[22] |= 1);
+    assert_eq!(nak_of(&answers).1, NakCode::REM_INV_REQ, "MEM-011");
     assert!(forge.untouched());
     assert_eq!(
         forge.deliver(0, |b| ask(b)).len(),
@@ -189,24 +200,28 @@ fn a_duplicate_is_not_placed_again() {
 
 #[test]
 fn packets_that_are_not_cut_as_messages_are() {
-    let mut forge = Forge::new();
     // Packet 1 at an offset that is no multiple of the payload size; packet 0 with too little payload.
-    assert!(forge.deliver(1, |b| b[27] = 4).is_empty());
+    let shifted = |b: &mut Vec<u8>| b[27] = 4;
     let short = |b: &mut Vec<u8>| drop(b.drain(48..52));
-    assert!(forge.deliver(0, short).is_empty());
-    assert_eq!(forge.counters().malformed, 2);
-    assert!(forge.untouched());
-    forge.deliver(0, |_| ());
-    // Packet 1 with another length of its message than packet 0 had.
-    assert!(forge.deliver(1, |b| b[30] ^= 0x40).is_empty());
-    // And as a Send, which packet 0 was not.
+    for (n, change) in [(1, &shifted as &dyn Fn(&mut Vec<u8>)), (0, &short)] {
+        let mut forge = Forge::new();
+        let answers = forge.deliver(n, change);
+        assert_eq!(nak_of(&answers).1, NakCode::REM_INV_REQ, "MEM-009");
+        assert!(forge.untouched(), "MEM-008");
+    }
+    // Packet 1 with another length of its message than packet 0 had, and as a Send, which packet 0 was not.
+    let longer = |b: &mut Vec<u8>| b[30] ^= 0x40;
     let send = |b: &mut Vec<u8>| {
         b[1] = Opcode::SEND.0;
         b.drain(32..48);
     };
-    assert!(forge.deliver(1, send).is_empty());
-    assert_eq!(forge.counters().malformed + forge.counters().misdirected, 4);
-    assert!(forge.memory()[1024..].iter().all(|&byte| byte == 0));
+    for change in [&longer as &dyn Fn(&mut Vec<u8>), &send] {
+        let mut forge = Forge::new();
+        forge.deliver(0, |_| ());
+        let answers = forge.deliver(1, change);
+        assert_eq!(nak_of(&answers).1, NakCode::REM_INV_REQ, "MEM-010");
+        assert!(forge.memory()[1024..].iter().all(|&byte| byte == 0));
+    }
 }
 
 fn nak_of(answers: &[Vec<u8>]) -> (Cbh, NakCode) {
@@ -238,19 +253,24 @@ fn accesses_that_are_not_allowed_are_refused_and_not_acknowledged() {
         (shut.va, shut.rkey),
         (shut.va, forge.target.rkey),
     ];
-    for (va, rkey) in places {
+    // Each place in a message of its own: further packets of one that was refused draw a NAK after a pause only.
+    for (msn, (va, rkey)) in (0u8..).zip(places) {
         let change = |b: &mut Vec<u8>| {
+            b[23] = msn;
             b[32..40].copy_from_slice(&va.to_be_bytes());
             b[40..44].copy_from_slice(&rkey.to_be_bytes());
         };
-        for _ in 0..2 {
+        for pause in [0, 10_000_000] {
+            forge.link.now += pause;
             let answers = forge.deliver(0, change);
-            assert_eq!(answers.len(), 1, "STRM-033");
+            assert_eq!(answers.len(), 1, "STRM-033, ERR-003");
             let (cbh, code) = nak_of(&answers);
             assert_eq!(code, NakCode::REM_ACCESS, "STRM-034");
             assert_eq!((cbh.psn.value(), cbh.path), (0, 0), "PKT-016");
+            assert!(forge.deliver(0, change).is_empty(), "ERR-003");
         }
     }
+    forge.link.now += 10_000_000;
     let (cbh, _) = nak_of(&forge.deliver(1, |b| b[43] ^= 1));
     assert_eq!(cbh.path, 1, "PKT-016");
     assert!(forge.untouched());
@@ -293,8 +313,10 @@ fn a_wrong_key_fails_its_work_and_flushes_the_rest_in_order_even_when_naks_are_l
         assert_eq!(link.completions(1), [flushed]);
         let closed = Event::Closed { conn: 0, reason: 1 };
         assert_eq!(link.events[1].last(), Some(&closed));
-        let refused = link.ends[0].post_recv(link.now, 0, 0, 1, buffer);
-        assert_eq!(refused, Err(Misuse::Closing));
+        link.ends[0].post_recv(link.now, 0, 0, 1, buffer).unwrap();
+        link.drain();
+        let flushed = Some((0, 1, WorkKind::Recv, WrFlushErr));
+        assert_eq!(link.completions(0).pop(), flushed, "VERB-007");
         link.run_until_idle();
     }
 }
@@ -348,7 +370,8 @@ fn sends_numbered_out_of_order_end_the_connection() {
             .post_recv(link.now, 0, 0, wr_id, receive)
             .unwrap();
     }
-    link.pass(10_000_000);
+    // The acknowledgment of a Write tells of both receives.
+    link.write_and_check(0, 9, 10);
     let buffer = link.source(0, &bytes(1, 10));
     link.ends[0].post_send(link.now, 0, 0, 5, buffer).unwrap();
     let mut bytes = Vec::new();
@@ -362,10 +385,10 @@ fn sends_numbered_out_of_order_end_the_connection() {
     assert!(matches!(events.last(), Some(Event::Failed { .. })));
     assert!(!events.iter().any(|event| matches!(
         event,
-        Event::Completion {
+        Event::Completion(Completion {
             status: Status::Success,
             ..
-        }
+        })
     )));
 }
 

@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use metaroce_endpoint::core::{
-    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Region, Service, Status, WorkKind,
+    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Region, Service, Status, WorkKind, Features,
 };
 use metaroce_wire::metaroce::{Packet, parse_unsealed};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::watch::Watch;
+
+/// What is further away than this belongs to an idle connection, ns.
+const IDLE: u64 = 20_000_000_000;
 
 /// Shortest time on the way, ns.
 pub const DELAY: u64 = 500_000;
@@ -38,6 +41,7 @@ pub struct Link {
     pub drop: Option<Drop>,
     /// Arrival of the latest packet by direction and source port: a path is first-in first-out.
     latest: BTreeMap<(usize, u16), u64>,
+    seed: u64,
     pub events: [Vec<Event>; 2],
     /// Every packet sent: when, by whom, and its bytes.
     pub sent: Vec<(u64, usize, Vec<u8>)>,
@@ -52,16 +56,15 @@ impl Link {
         ];
         let ends = [0, 1].map(|i: usize| {
             Endpoint::new(Config {
-                local: addresses[i],
                 seed: seed * 2 + i as u64,
-                source_ports: 50000..50256,
-                ack_delay_us: 200,
                 max_connections: 4,
                 max_regions: 4096,
+                ..Config::new(addresses[i])
             })
             .unwrap()
         });
         Self {
+            seed,
             now: 1_000,
             ends,
             addresses,
@@ -185,12 +188,28 @@ impl Link {
     /// Lets `pause` ns pass.
     pub fn pass(&mut self, pause: u64) {
         let until = self.now + pause;
-        while self.now < until && self.step() {}
+        loop {
+            self.drain();
+            let timer = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
+            let packet = self.flight.keys().next().map(|(at, _)| *at);
+            let next = timer.into_iter().chain(packet).min();
+            if next.is_none_or(|next| next > until) || !self.step() {
+                break;
+            }
+        }
         self.now = self.now.max(until);
     }
 
+    /// Runs until nothing happens any more but that an idle connection is asked now and then.
     pub fn run_until_idle(&mut self) {
-        while self.step() {}
+        loop {
+            self.drain();
+            let timer = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
+            let far = timer.is_none_or(|timer| timer > self.now + IDLE);
+            if far && self.flight.is_empty() || !self.step() {
+                return;
+            }
+        }
     }
 
     pub fn service(paths: u16, streams: u16, initial_psn: Option<u32>) -> Service {
@@ -198,9 +217,12 @@ impl Link {
             service_id: 1,
             paths,
             streams,
+            first_streams: streams,
             payload_size: 1024,
             msg_window: 64,
             initial_psn,
+            features: Features(0),
+            ..Service::default()
         }
     }
 
@@ -208,7 +230,25 @@ impl Link {
         self.establish_with(Self::service(paths, streams, initial_psn));
     }
 
+    /// Gives both ends just as many source ports as there are paths, so that no path changes its port. To be called
+    /// before anything else.
+    fn fix_ports(&mut self, paths: u16) {
+        for (i, end) in self.ends.iter_mut().enumerate() {
+            *end = Endpoint::new(Config {
+                seed: self.seed * 2 + i as u64,
+                max_connections: 4,
+                max_regions: 4096,
+                source_ports: 50000..50000 + paths,
+                ..Config::new(self.addresses[i])
+            })
+            .unwrap();
+        }
+    }
+
     pub fn establish_with(&mut self, service: Service) {
+        if self.events.iter().all(Vec::is_empty) && self.sent.is_empty() {
+            self.fix_ports(service.paths);
+        }
         self.ends[1].listen(service).unwrap();
         self.ends[0]
             .connect(self.now, self.addresses[1], service)
@@ -234,7 +274,13 @@ impl Link {
     /// Registers `len` bytes at `end` for the peer to write to.
     pub fn target(&mut self, end: usize, len: usize) -> Region {
         self.ends[end]
-            .register(len, Access { remote_write: true })
+            .register(
+                len,
+                Access {
+                    remote_write: true,
+                    ..Access::default()
+                },
+            )
             .unwrap()
     }
 
@@ -261,13 +307,7 @@ impl Link {
 
     pub fn completions(&self, side: usize) -> Vec<(u16, u64, WorkKind, Status)> {
         let completion = |event: &Event| match event {
-            Event::Completion {
-                stream,
-                wr_id,
-                kind,
-                status,
-                ..
-            } => Some((*stream, *wr_id, *kind, *status)),
+            Event::Completion(done) => Some((done.stream, done.wr_id, done.kind, done.status)),
             _ => None,
         };
         self.events[side].iter().filter_map(completion).collect()

@@ -15,7 +15,7 @@ use metaroce_wire::serial::{Msn, Psn, Rqsn};
 use super::{Shelf, shelf_calls};
 use crate::adapter::{Engine, Work};
 use crate::core::{
-    Access, Config, Counters, Ecn, Event, Misuse, Region, Service, Status, Transmit,
+    Access, Config, Counters, Ecn, Event, Misuse, Region, Service, Transmit,
 };
 
 /// Pause before an unanswered request is repeated, ns.
@@ -91,6 +91,7 @@ impl AckEverything {
         let pseudo = PseudoHeader::new(self.config.local.ip(), dst);
         packet.emit(&mut bytes, &pseudo).ok()?;
         let transmit = Transmit {
+            src_ip: self.config.local.ip(),
             src_port: self.config.source_ports.start,
             dst,
             ecn: Ecn::NotEct,
@@ -326,14 +327,9 @@ impl Engine for AckEverything {
     }
 
     fn post(&mut self, _: u64, work: &Work) -> Result<(), Misuse> {
-        self.events.push_back(Event::Completion {
-            conn: work.conn,
-            stream: work.stream,
-            wr_id: work.wr_id,
-            kind: work.kind,
-            status: Status::Success,
-            byte_len: u32::try_from(work.buffer.len).unwrap_or(u32::MAX),
-        });
+        let byte_len = u32::try_from(work.buffer.len).unwrap_or(u32::MAX);
+        self.events
+            .push_back(Event::Completion(work.succeeded(byte_len)));
         Ok(())
     }
 
