@@ -69,7 +69,8 @@ impl Path {
         self.acked = self.acked.saturating_add(packets);
         self.marked = self.marked.saturating_add(marked);
         if !within(self.period, now, srtt) {
-            let part = f64::from(self.marked) / f64::from(self.acked);
+            // Marks of packets that the answer to a probe has reported first can come in a later period than those.
+            let part = (f64::from(self.marked) / f64::from(self.acked.max(1))).min(1.0);
             self.alpha = ((1.0 - GAIN) * f64::from(self.alpha) + GAIN * part) as f32;
             self.acked = 0;
             self.marked = 0;
@@ -86,11 +87,14 @@ impl Path {
 }
 
 /// The windows of one connection. Paths go by their number.
+///
+/// That of the connection is the larger of the sum of the others and 1 at all times, and so is not kept by itself: it
+/// begins as the sum, is raised and cut by as much as the sum is, and the rules let it be neither above the sum nor
+/// below 1. It holds back what the windows of the paths do not: a path takes a whole packet where its window has room
+/// for a part of one.
 #[derive(Debug)]
 pub(super) struct Congestion {
     paths: Vec<Path>,
-    /// The connection's window, from 1 to the larger of the sum and 1.
-    window: f64,
     /// Sum of the windows of the paths.
     sum: f64,
     changes: u32,
@@ -98,17 +102,15 @@ pub(super) struct Congestion {
 
 impl Congestion {
     pub(super) fn new(paths: usize) -> Self {
-        let sum = FIRST_WINDOW * paths as f64;
         Self {
             paths: vec![Path::FIRST; paths],
-            window: sum.max(1.0),
-            sum,
+            sum: FIRST_WINDOW * paths as f64,
             changes: 0,
         }
     }
 
     /// Whether a new packet may go out on `path` (CC-001, CC-002, CC-011). With nothing in flight one always may, but
-    /// for pacing. In flight is what is neither acknowledged nor known to be lost.
+    /// for pacing: every window is more than nothing. In flight is what is neither acknowledged nor known to be lost.
     pub(super) fn room(
         &self,
         path: usize,
@@ -118,14 +120,14 @@ impl Congestion {
         srtt: Option<u64>,
     ) -> bool {
         self.path_room(path, path_in_flight)
-            && (all_in_flight == 0 || f64::from(all_in_flight) < self.window)
+            && f64::from(all_in_flight) < self.connection_window()
             && self.next_room(path, srtt).is_none_or(|at| now >= at)
     }
 
-    /// Whether the window of `path` alone has room. What only a timeout has shown to be lost waits for this (rule 5).
+    /// Whether the window of `path` alone has room, as that of a retired one never has. What only a timeout has shown to
+    /// be lost waits for this (rule 5).
     pub(super) fn path_room(&self, path: usize, path_in_flight: u32) -> bool {
-        let path = &self.paths[path];
-        path.open && (path_in_flight == 0 || f64::from(path_in_flight) < path.window)
+        f64::from(path_in_flight) < self.paths[path].window
     }
 
     /// When pacing lets the next new packet of `path` go; nothing when its window does not pace it.
@@ -137,7 +139,7 @@ impl Congestion {
     /// acknowledgment, and counts as sent while a window was used up.
     pub(super) fn uses_up(&self, path: usize, path_in_flight: u32, all_in_flight: u32) -> bool {
         f64::from(path_in_flight) + 1.0 >= self.paths[path].window
-            || f64::from(all_in_flight) + 1.0 >= self.window
+            || f64::from(all_in_flight) + 1.0 >= self.connection_window()
     }
 
     /// Notes that a new packet leaves on `path`; retransmissions are not paced.
@@ -145,8 +147,9 @@ impl Congestion {
         self.paths[path].sent_at = now;
     }
 
-    /// Takes an acknowledgment that advances (rules 2 to 4): `packets` is what it newly acknowledges for the rules about
-    /// counts, `used_up` whether any of that was sent while a window was used up (CC-013), and `marked` its new CE.
+    /// Takes an acknowledgment that advances, or the answer to a probe (rules 2 to 4): `packets` is how many it is the first
+    /// of all to report, `used_up` whether any of them was sent while a window was used up (CC-013), and `marked` its new
+    /// CE, also of packets that an answer to a probe has reported before.
     pub(super) fn on_acked(
         &mut self,
         path: usize,
@@ -157,11 +160,11 @@ impl Congestion {
         srtt: Option<u64>,
     ) {
         let state = &mut self.paths[path];
-        if !state.open || packets == 0 {
+        if !state.open || packets == 0 && marked == 0 {
             return;
         }
         if srtt.is_some() {
-            state.count(now, packets, marked.min(packets), span(srtt));
+            state.count(now, packets, marked, span(srtt));
         }
         if marked == 0 {
             if used_up {
@@ -174,7 +177,7 @@ impl Congestion {
         if !within(state.cut_at, now, span(srtt)) {
             state.cut_at = now;
             let cut = state.window * (1.0 - f64::from(state.alpha) / 2.0);
-            self.lower(path, cut.max(LEAST_WINDOW));
+            self.set(path, cut.max(LEAST_WINDOW));
         }
     }
 
@@ -183,7 +186,7 @@ impl Congestion {
         let state = &mut self.paths[path];
         state.starting = false;
         let to = state.window.min(1.0);
-        self.lower(path, to);
+        self.set(path, to);
     }
 
     /// Takes a gap that counts as evidence on a path whose ECN is off (rule 6).
@@ -192,20 +195,19 @@ impl Congestion {
         if !state.open || within(state.halved_at, now, span(srtt)) {
             return;
         }
-        state.halved_at = now; state.cut_at = now;
+        state.halved_at = now;
         state.starting = false;
         let to = (state.window / 2.0).max(LEAST_WINDOW);
-        self.lower(path, to);
+        self.set(path, to);
     }
 
     /// Takes a retransmission timeout's time without anything in flight on `path` (rule 9).
     pub(super) fn on_pause(&mut self, path: usize) {
         let to = self.paths[path].window.min(FIRST_WINDOW);
         self.set(path, to);
-        self.settle();
     }
 
-    /// Takes such a time for the whole connection (CC-014). The connection's window follows: it does not exceed the sum.
+    /// Takes such a time for the whole connection (CC-014).
     pub(super) fn on_pause_of_all(&mut self) {
         (0..self.paths.len()).for_each(|path| self.on_pause(path));
     }
@@ -218,7 +220,7 @@ impl Congestion {
     /// Takes the window of a path that is retired out of that of the connection.
     pub(super) fn retire(&mut self, path: usize) {
         self.paths[path].open = false;
-        self.lower(path, 0.0);
+        self.set(path, 0.0);
     }
 
     /// Starts a path that is opened again by rule 1.
@@ -229,8 +231,6 @@ impl Congestion {
             ..Path::FIRST
         };
         self.set(path, FIRST_WINDOW);
-        self.window += FIRST_WINDOW;
-        self.settle();
     }
 
     /// Window of a path, packets; 0 while it is retired.
@@ -242,8 +242,9 @@ impl Congestion {
         f64::from(self.paths[path].alpha)
     }
 
+    /// The connection's, at least 1 (CC-008).
     pub(super) fn connection_window(&self) -> f64 {
-        self.window
+        self.sum.max(1.0)
     }
 
     /// Rules 2 and 3. Each packet finds the sum as the one before has left it: an acknowledgment of many adds no more
@@ -255,21 +256,12 @@ impl Congestion {
         let (mut grown, mut sum) = (window, self.sum);
         // No path has more than its largest window to acknowledge.
         for _ in 0..packets.min(MOST_WINDOW as u32) {
-            let step = |of: f64| if starting { 1.0 } else { 1.0 / of.max(1.0) };
-            let next = (grown + step(sum)).min(MOST_WINDOW);
+            let step = if starting { 1.0 } else { 1.0 / sum.max(1.0) };
+            let next = (grown + step).min(MOST_WINDOW);
             sum += next - grown;
             grown = next;
-            self.window += step(self.window);
         }
         self.set(path, grown);
-        self.settle();
-    }
-
-    /// Cuts the window of a path, and the connection's by as much (CC-008).
-    fn lower(&mut self, path: usize, to: f64) {
-        self.window -= self.paths[path].window - to;
-        self.set(path, to);
-        self.settle();
     }
 
     fn set(&mut self, path: usize, to: f64) {
@@ -280,11 +272,6 @@ impl Congestion {
             self.changes = 0;
             self.sum = self.paths.iter().map(|path| path.window).sum();
         }
-    }
-
-    /// The bounds of the connection's window (rule 3).
-    fn settle(&mut self) {
-        self.window = self.window.clamp(1.0, self.sum.max(1.0));
     }
 }
 

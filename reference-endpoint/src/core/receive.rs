@@ -207,7 +207,9 @@ impl Connection {
         // The headers of the kinds differ by a few bytes; the payload is what counts.
         let bytes = (piece.payload.len() + self.over_payload()) as u32;
         let srtt = self.tx.iter().filter_map(|tx| tx.rtt.smoothed()).min();
-        shared.shares.on_arrival(now, self.handle, bytes, srtt);
+        if shared.shares.on_arrival(now, self.handle, bytes, srtt) {
+            self.owe_hint(now + u64::from(self.mine.hint_interval) * 1000);
+        }
     }
 
     /// The hint to send to this peer: the number, and the rate in Mb/s.

@@ -86,8 +86,13 @@ impl Connection {
             self.arm(self.hint_deadline());
             return None;
         }
+        let turn = (self.current_path, self.run_left);
         let path = self.pick_path(now)?;
-        let carried = self.next_packet(now, shared)?;
+        let Some(carried) = self.next_packet(now, shared) else {
+            // It is still the turn of the same path.
+            (self.current_path, self.run_left) = turn;
+            return None;
+        };
         let at = usize::from(path);
         let tx = &self.tx[at];
         let used_up = tx.fills_vector()

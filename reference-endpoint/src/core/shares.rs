@@ -97,7 +97,7 @@ impl Sender {
             // A quarter more than has arrived; but of few packets two, or the next measurement could take them for all
             // of the hint. A demand is never 0: a sender that rests within its SRTT need not ask for leave to go on.
             let rate = (arrived + (arrived / 4).max(2 * packet)).div_ceil(time);
-            self.demand = u32::try_from(rate.max(1)).unwrap_or(UNLIMITED);
+            self.demand = u32::try_from(rate).unwrap_or(UNLIMITED);
         }
         self.measure_from(now);
     }
@@ -150,12 +150,20 @@ impl Shares {
         self.newcomer = self.newcomer.min(self.shared);
     }
 
-    /// Takes a data packet, duplicates and retransmissions included. `srtt` is what is known of the round trip.
-    pub(super) fn on_arrival(&mut self, now: u64, handle: u32, ip_bytes: u32, srtt: Option<u64>) {
+    /// Takes a data packet, duplicates and retransmissions included. `srtt` is what is known of the round trip. Tells
+    /// whether the sender has a hint of which it has not been told, as one has that was not active (HINT-007).
+    pub(super) fn on_arrival(
+        &mut self,
+        now: u64,
+        handle: u32,
+        ip_bytes: u32,
+        srtt: Option<u64>,
+    ) -> bool {
         let sender = self.is_active_now(now, handle);
         sender.srtt = srtt.unwrap_or(0);
         sender.longest = sender.longest.max(ip_bytes);
         sender.arrived += u64::from(ip_bytes);
+        sender.has_news()
     }
 
     /// Takes a PATH_PROBE: it makes a sender active that is paused.

@@ -234,3 +234,16 @@ fn the_window_is_used_up_to_its_last_place_and_no_further() {
     assert_eq!(link.ends[1].memory(target.mr), Some(&data[..]));
     assert_eq!(link.counters(1).out_of_window, 0);
 }
+
+/// Who looks for something to send and finds nothing has not used up the turn of a path (PATH-006).
+#[test]
+fn short_messages_take_the_paths_in_turn() {
+    let mut link = Link::new(10, 0);
+    link.establish(4, 1, None);
+    for wr_id in 0..8 {
+        link.write_and_check(0, wr_id, 10);
+    }
+    let data = headers(&link).into_iter().filter(|(_, cbh)| cbh.opcode.is_data());
+    let paths: Vec<u8> = data.map(|(_, cbh)| cbh.path).collect();
+    assert!(paths.windows(2).all(|two| (two[0] + 1) % 4 == two[1]), "{paths:?}");
+}

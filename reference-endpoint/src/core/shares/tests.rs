@@ -126,8 +126,9 @@ fn demand_by_what_was_used() {
         sender.rate = 100_000;
         sender.lowest = 100_000;
         // 1.25 MB in the interval are 100 Gb/s.
-        (0..part * 1_250_000 / 100_000)
-            .for_each(|_| shares.on_arrival(2 * INTERVAL, 0, 1_000, None));
+        for _ in 0..part * 1_250_000 / 100_000 {
+            shares.on_arrival(2 * INTERVAL, 0, 1_000, None);
+        }
         let sender = shares.senders.get_mut(&0).unwrap();
         sender.measure(2 * INTERVAL, INTERVAL);
         match then {
@@ -197,8 +198,9 @@ fn a_higher_hint_may_be_under_way() {
 fn a_newcomer_has_its_share_with_its_first_packet() {
     let mut shares = Shares::new(CAPACITY, INTERVAL);
     assert_eq!(shares.hint(0), (0, NO_LIMIT));
-    shares.on_arrival(0, 0, 1_000, None);
+    assert!(shares.on_arrival(0, 0, 1_000, None));
     assert_eq!(shares.hint(0), (1, 380_000));
+    assert!(!shares.on_arrival(1, 0, 1_000, None), "it has been told");
     shares.renew(INTERVAL);
     assert_eq!(shares.hint(0), (1, 380_000));
     shares.on_arrival(INTERVAL + 1, 1, 1_000, None);
@@ -280,17 +282,87 @@ fn a_sender_is_active_for_its_round_trip() {
     }
 }
 
-/// A sender that was away has a demand without limit again, whatever it had before.
+/// A sender that was away has a demand without limit again, whatever it had before, and is measured anew.
 #[test]
 fn who_comes_back_is_new() {
-    let mut bench = Bench::new(CAPACITY, 4_000, &[40_000, 400_000]);
+    let mut bench = Bench::new(CAPACITY, 4_000, &[8_000, 400_000]);
     (0..5).for_each(|_| bench.interval());
-    near(bench.rates()[0], 50_000);
+    near(bench.rates()[0], 10_000);
     bench.loads[0].0 = 0;
     (0..3).for_each(|_| bench.interval());
     assert_eq!(bench.rates()[1], 380_000);
     bench.shares.on_arrival(bench.now, 0, 4_000, None);
     assert_eq!(bench.rates()[0], 190_000);
+    bench.loads[0].0 = 100_000;
+    bench.interval();
+    assert_eq!(bench.rates(), [190_000; 2]);
+    bench.interval();
+    near(bench.rates()[0], 125_000);
+}
+
+/// A sender that rises from next to nothing is not held down for as long as its low hint takes to let 16 packets pass.
+#[test]
+fn a_small_hint_is_outgrown_at_once() {
+    let mut bench = Bench::new(1_000, 1_100, &[10, 1_000]);
+    bench.srtt = Some(1_000 * US);
+    (0..200).for_each(|_| bench.interval());
+    assert!(bench.rates()[0] <= 15);
+    // What it has saved may go at once.
+    for _ in 0..14 {
+        bench.shares.on_arrival(bench.now, 0, 1_100, bench.srtt);
+    }
+    bench.loads[0].0 = 1_000;
+    (0..11).for_each(|_| bench.interval());
+    assert_eq!(bench.rates(), [475; 2]);
+}
+
+/// Where SRTT is longer than the interval, a sender whose window goes out in bursts has used its hint between them, too.
+#[test]
+fn bursts_of_a_round_trip_are_its_use() {
+    let mut shares = Shares::new(CAPACITY, INTERVAL);
+    let burst = 5 * INTERVAL * 95_000 / PARTS / 100;
+    for i in 0..100 {
+        for handle in 0..4 {
+            shares.on_arrival(i * INTERVAL, handle, 1_000, Some(5 * INTERVAL));
+        }
+        if i % 5 == 0 {
+            for handle in 0..4 {
+                for _ in 0..burst {
+                    shares.on_arrival(i * INTERVAL, handle, 100, Some(5 * INTERVAL));
+                }
+            }
+        }
+        shares.renew(i * INTERVAL);
+        if i > 0 {
+            (0..4).for_each(|handle| assert_eq!(shares.hint(handle).1, 95_000, "{i}"));
+        }
+    }
+}
+
+/// The lowest hint of the time that is measured is what a sender is sure to have had.
+#[test]
+fn the_lowest_hint_is_the_measure() {
+    let mut shares = Shares::new(CAPACITY, INTERVAL);
+    shares.on_arrival(0, 0, 1_000, None);
+    shares.renew(INTERVAL);
+    let sender = shares.senders.get_mut(&0).unwrap();
+    sender.give(100_000);
+    sender.give(200_000);
+    sender.arrived = 1_250_000;
+    sender.measure(2 * INTERVAL, INTERVAL);
+    assert_eq!(sender.demand, UNLIMITED);
+}
+
+/// ffffff is no share, however much there is.
+#[test]
+fn the_highest_share_is_not_no_limit() {
+    let mut shares = Shares::new(u32::MAX, INTERVAL);
+    shares.on_arrival(0, 0, 1_000, None);
+    assert_eq!(shares.hint(0).1, NO_LIMIT - 1);
+    shares.renew(INTERVAL);
+    assert_eq!(shares.hint(0).1, NO_LIMIT - 1);
+    shares.on_arrival(INTERVAL, 1, 1_000, None);
+    assert_eq!(shares.hint(1).1, NO_LIMIT - 1);
 }
 
 /// HINT-004 with more senders than there is to share: a pause for all; a probe of a paused one makes it active, and
@@ -298,7 +370,9 @@ fn who_comes_back_is_new() {
 #[test]
 fn a_probe_of_a_paused_sender_makes_it_active() {
     let mut shares = Shares::new(3, INTERVAL);
-    (0..3).for_each(|handle| shares.on_arrival(0, handle, 100, None));
+    for handle in 0..3 {
+        shares.on_arrival(0, handle, 100, None);
+    }
     assert_eq!(shares.renew(INTERVAL), [0, 1, 2]);
     (0..3).for_each(|handle| assert_eq!(shares.hint(handle).1, 0));
     shares.renew(2 * INTERVAL);
@@ -386,7 +460,9 @@ proptest! {
                 prop_assert!(active.iter().all(|sender| sender.active && sender.rate <= sender.demand));
             }
             let srtt = (handle % 3 == 0).then_some(3 * INTERVAL);
-            (0..packets).for_each(|_| shares.on_arrival(now, handle, bytes, srtt));
+            for _ in 0..packets {
+shares.on_arrival(now, handle, bytes, srtt);
+}
             prop_assert!(shares.hint(handle).1 < NO_LIMIT);
         }
     }
