@@ -1,6 +1,6 @@
 //! What a session drives: the core, or something else that is made to look like it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::core::{
     self, Access, Buffer, Completion, Counters, Data, Ecn, Endpoint, Event, Misuse, Op, Region, Service,
@@ -50,6 +50,28 @@ pub trait Engine: Send {
     fn handle_timeout(&mut self, now: u64);
     /// The next datagram to send, see [`Endpoint::poll_transmit`].
     fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit>;
+    /// As [`Self::handle_datagram`], for a datagram that came to the own address `to`.
+    fn handle_datagram_at(
+        &mut self,
+        now: u64,
+        to: IpAddr,
+        from: SocketAddr,
+        ecn: Ecn,
+        bytes: &[u8],
+    ) {
+        let _the_only_one = to;
+        self.handle_datagram(now, from, ecn, bytes);
+    }
+    /// As [`Self::poll_transmit`], but the datagram is appended to `out`, so that a row of them lies in one piece.
+    fn append_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        if out.is_empty() {
+            return self.poll_transmit(now, out);
+        }
+        let mut datagram = Vec::new();
+        let transmit = self.poll_transmit(now, &mut datagram)?;
+        out.extend_from_slice(&datagram);
+        Some(transmit)
+    }
     /// When [`Self::handle_timeout`] is next wanted, ns, see [`Endpoint::poll_timeout`].
     fn poll_timeout(&self) -> Option<u64>;
     /// The next event, see [`Endpoint::poll_event`].

@@ -1,7 +1,7 @@
 //! A session: lines to calls of an endpoint, and its events to lines. No I/O, no clock.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -115,6 +115,21 @@ impl Session {
         }
     }
 
+    /// As [`Self::handle_datagram`], for a datagram that came to the own address `to`.
+    pub fn handle_datagram_at(
+        &mut self,
+        now: u64,
+        to: IpAddr,
+        from: SocketAddr,
+        ecn: Ecn,
+        bytes: &[u8],
+    ) {
+        if let Some(open) = &mut self.open {
+            open.engine.handle_datagram_at(now, to, from, ecn, bytes);
+            self.collect(now);
+        }
+    }
+
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
         if let Some(open) = &mut self.open {
@@ -131,6 +146,13 @@ impl Session {
     /// Fills `out` with the next datagram to send at `now`, if there is one.
     pub fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         let transmit = self.open.as_mut()?.engine.poll_transmit(now, out);
+        self.collect(now);
+        transmit
+    }
+
+    /// As [`Self::poll_transmit`], but the datagram is appended to `out`.
+    pub fn append_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        let transmit = self.open.as_mut()?.engine.append_transmit(now, out);
         self.collect(now);
         transmit
     }
