@@ -1,19 +1,21 @@
 //! The adapter as a process: lines on standard input and output, datagrams over real sockets.
 
 use std::io::{self, BufRead, Write};
-use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::{LONGEST_LINE, Session};
 use crate::mutants;
-use crate::udp::{Sockets, Timer};
+use crate::udp::{Driver, Pace, Sockets};
 
-/// Datagrams sent, or batches received, before other things get their turn.
-const TURN: usize = 64;
-/// Longest sleep when nothing is due.
-const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
+/// Each packet draws its own answer, whatever the system has joined: so that whoever judges them from outside sees the
+/// same as where they come one by one.
+const PACE: Pace = Pace {
+    receive: 64,
+    send: 64,
+    answer_each: true,
+};
 
 /// How the process behaves.
 #[derive(Debug, Clone, Default)]
@@ -115,25 +117,22 @@ fn read_line(from: &mut impl BufRead, longest: usize) -> io::Result<Option<Line>
 /// A session between its sockets and its requests.
 struct Server {
     session: Session,
-    sockets: Option<Sockets>,
-    start: Instant,
+    driver: Driver,
     /// A `poll` that waits for an event, and until when, ns.
     waiting: Option<(String, u64)>,
 }
 
 async fn serve(session: Session, mut lines: mpsc::Receiver<Line>) -> io::Result<()> {
     let mut terminated = signal(SignalKind::terminate())?;
-    let mut timer = Timer::new()?;
     let mut server = Server {
         session,
-        sockets: None,
-        start: Instant::now(),
+        driver: Driver::new(PACE)?,
         waiting: None,
     };
     // A line that came while a `poll` was waiting; its turn is after that.
     let mut next: Option<Line> = None;
     loop {
-        let more = server.exchange();
+        let more = server.driver.turn(&mut server.session);
         server.answer_waiting()?;
         if server.waiting.is_none()
             && let Some(line) = next.take()
@@ -141,77 +140,26 @@ async fn serve(session: Session, mut lines: mpsc::Receiver<Line>) -> io::Result<
             server.serve_line(line)?;
             continue;
         }
-        let sleep = if more { Duration::ZERO } else { server.sleep() };
+        let due = server.due();
         tokio::select! {
             line = lines.recv(), if next.is_none() => match line {
                 Some(line) => next = Some(line),
                 None => return Ok(()),
             },
-            () = readable(server.sockets.as_ref()) => {}
-            woken = timer.wait(sleep) => woken?,
+            woken = server.driver.wait(due, more) => woken?,
             _ = terminated.recv() => return Ok(()),
         }
     }
 }
 
 impl Server {
-    fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Receives, does what is due, and sends, a turn of each; tells whether there is more to do at once.
-    fn exchange(&mut self) -> bool {
-        let now = self.now();
-        if self.session.poll_timeout().is_some_and(|due| due <= now) {
-            self.session.handle_timeout(now);
-        }
-        let mut received = 0;
-        while received < TURN {
-            let batch = self
-                .sockets
-                .as_mut()
-                .map(Sockets::receive)
-                .unwrap_or_default();
-            if batch.is_empty() {
-                break;
-            }
-            received += 1;
-            for datagram in batch {
-                let now = self.now();
-                self.session
-                    .handle_datagram(now, datagram.from, datagram.ecn, &datagram.bytes);
-                // What a datagram draws goes out before the next is looked at, so that each has its own answer.
-                self.send();
-            }
-        }
-        self.send() || received == TURN
-    }
-
-    /// Sends a turn; tells whether there may be more.
-    fn send(&mut self) -> bool {
-        let mut out = Vec::new();
-        for _ in 0..TURN {
-            let now = self.now();
-            let Some(transmit) = self.session.poll_transmit(now, &mut out) else {
-                return false;
-            };
-            if let Some(sockets) = &mut self.sockets {
-                sockets.send(&transmit, &out);
-            }
-        }
-        true
-    }
-
-    fn sleep(&self) -> Duration {
+    fn due(&self) -> Option<u64> {
         let until = self.waiting.as_ref().map(|(_, until)| *until);
-        let due = self.session.poll_timeout().into_iter().chain(until).min();
-        due.map_or(LONGEST_SLEEP, |due| {
-            Duration::from_nanos(due.saturating_sub(self.now()))
-        })
+        self.session.poll_timeout().into_iter().chain(until).min()
     }
 
     fn answer_waiting(&mut self) -> io::Result<()> {
-        let now = self.now();
+        let now = self.driver.now();
         let over = |(_, until): &mut (String, u64)| self.session.has_events() || *until <= now;
         match self.waiting.take_if(over) {
             Some((line, _)) => write_line(&self.session.handle_line(now, &line)),
@@ -228,32 +176,25 @@ impl Server {
             }
             Line::NotText => return write_line(&self.session.refuse_line("a line is UTF-8")),
         };
-        let now = self.now();
+        let now = self.driver.now();
         let wait = self.session.wait_of(&line).unwrap_or(0);
         if wait > 0 && !self.session.has_events() {
             self.waiting = Some((line, now.saturating_add(wait.saturating_mul(1_000_000))));
             return Ok(());
         }
         let mut answer = self.session.handle_line(now, &line);
-        match (self.session.local(), &self.sockets) {
+        match (self.session.local(), self.driver.sockets()) {
             (Some(local), None) => match Sockets::bind(local) {
-                Ok(bound) => self.sockets = Some(bound),
+                Ok(bound) => self.driver.set_sockets(Some(bound)),
                 Err(error) => {
                     let message = format!("cannot bind {local}: {error}");
                     answer = self.session.refuse_open(&message);
                 }
             },
-            (None, Some(_)) => self.sockets = None,
+            (None, Some(_)) => self.driver.set_sockets(None),
             _ => {}
         }
         write_line(&answer)
-    }
-}
-
-async fn readable(sockets: Option<&Sockets>) {
-    match sockets {
-        Some(sockets) => sockets.readable().await,
-        None => std::future::pending().await,
     }
 }
 

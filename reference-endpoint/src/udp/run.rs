@@ -1,0 +1,168 @@
+//! The whole loop around an endpoint and its application, with an end in order.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::time::Duration;
+
+use super::driver::Driver;
+use crate::adapter::Engine;
+use crate::core::Event;
+
+/// What an application wants after its turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// Nothing before the next event or [wake-up](super::Handle::wake).
+    Wait,
+    /// Another turn at this time, ns, or sooner.
+    WaitUntil(u64),
+    /// Another turn as soon as both directions have had one.
+    Again,
+    /// An end in order.
+    Stop,
+}
+
+/// What a driver runs an endpoint for.
+pub trait Application<E: Engine + ?Sized> {
+    /// Something has happened at `now`, ns.
+    fn on_event(&mut self, engine: &mut E, now: u64, event: Event);
+    /// Has its turn: after what has come in, before anything goes out. It is not asked any more once it has stopped.
+    fn act(&mut self, engine: &mut E, now: u64) -> Act;
+}
+
+/// How an end in order goes: every connection is closed, those that are closed answer for a while, and that is it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stop {
+    /// Longest time until all connections are closed.
+    pub close: Duration,
+    /// Longest time after that in which they still answer a peer that has not heard the answer (CONN-029); it is over
+    /// sooner when the endpoint has nothing left to wait for.
+    pub rest: Duration,
+}
+
+impl Default for Stop {
+    fn default() -> Self {
+        Self {
+            close: Duration::from_secs(10),
+            rest: Duration::from_secs(6),
+        }
+    }
+}
+
+/// How a run has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stopped {
+    /// Connections that were not closed in time.
+    pub left_open: usize,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Closing, until this time at most.
+    Closing(u64),
+    /// All is closed; answering until this time at most.
+    Resting(u64),
+}
+
+/// The connections of a run that are established.
+#[derive(Debug, Default)]
+struct Connections {
+    open: BTreeSet<u32>,
+    /// Those of them that have not been told to close.
+    to_close: BTreeSet<u32>,
+}
+
+impl Driver {
+    /// Runs `engine` until `app` or a [handle](Self::handle) stops it, and then to its end in order.
+    ///
+    /// Connections that are not established when it stops are closed as soon as they are, and not waited for.
+    ///
+    /// # Errors
+    /// When the system refuses to set the timer. What goes wrong with datagrams is no error: they are lost.
+    pub async fn run<E: Engine, A: Application<E>>(
+        &mut self,
+        engine: &mut E,
+        app: &mut A,
+        stop: Stop,
+    ) -> io::Result<Stopped> {
+        let mut connections = Connections::default();
+        let mut phase = Phase::Running;
+        loop {
+            let mut more = self.receive(engine);
+            self.tell(engine, app, &mut connections);
+            let mut due = None;
+            if phase == Phase::Running {
+                let act = if self.is_stopped() {
+                    Act::Stop
+                } else {
+                    app.act(engine, self.now())
+                };
+                match act {
+                    Act::Wait => {}
+                    Act::WaitUntil(time) => due = Some(time),
+                    Act::Again => more = true,
+                    Act::Stop => {
+                        phase = Phase::Closing(self.now().saturating_add(nanos(stop.close)));
+                    }
+                }
+            }
+            if phase != Phase::Running {
+                while let Some(conn) = connections.to_close.pop_first() {
+                    // What cannot be closed has failed, and says so by an event.
+                    let _failed = engine.close(self.now(), conn);
+                }
+            }
+            more |= self.send(engine);
+            // Sending ends work, too.
+            more |= self.tell(engine, app, &mut connections);
+            let now = self.now();
+            if matches!(phase, Phase::Closing(_)) && connections.open.is_empty() {
+                phase = Phase::Resting(now.saturating_add(nanos(stop.rest)));
+            }
+            match phase {
+                Phase::Running => {}
+                Phase::Closing(until) | Phase::Resting(until) => {
+                    let left_open = connections.open.len();
+                    let rested = left_open == 0 && engine.poll_timeout().is_none() && !more;
+                    if rested || until <= now {
+                        return Ok(Stopped { left_open });
+                    }
+                    due = Some(until);
+                }
+            }
+            let due = engine.poll_timeout().into_iter().chain(due).min();
+            self.wait(due, more).await?;
+        }
+    }
+
+    /// Tells the application what has happened, and whether anything has.
+    fn tell<E: Engine, A: Application<E>>(
+        &self,
+        engine: &mut E,
+        app: &mut A,
+        connections: &mut Connections,
+    ) -> bool {
+        let mut any = false;
+        while let Some(event) = engine.poll_event() {
+            match &event {
+                Event::Established { conn, .. } => {
+                    connections.open.insert(*conn);
+                    connections.to_close.insert(*conn);
+                }
+                Event::Closed { conn, .. } | Event::Failed { conn, .. } => {
+                    connections.open.remove(conn);
+                    connections.to_close.remove(conn);
+                }
+                Event::Completion { .. } => {}
+            }
+            app.on_event(engine, self.now(), event);
+            any = true;
+        }
+        any
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
