@@ -15,8 +15,10 @@ use crate::core::Transmit;
 
 /// Bytes of a row, at most: what one UDP datagram can carry over IPv4, because the system takes the row for one.
 const MOST_ROW: usize = 65_507;
-/// Bytes gathered before all of them go out, whole rows or not; so the buffer stays in the cache.
+/// Bytes gathered before all of them go out, whole rows or not, so that the buffer stays in the cache.
 const MOST_BYTES: usize = 256 << 10;
+/// The same where rows are single datagrams, so that there is next to nothing to cut and a smaller cache will do.
+const MOST_BYTES_SINGLE: usize = 16 << 10;
 
 /// What was left when sending stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub struct Outbox {
     bytes: Vec<u8>,
     rows: VecDeque<Row>,
     most_segments: usize,
+    /// Whether the latest row that has ended is a single datagram.
+    single: bool,
     hold: Duration,
     /// Since when the first row is held back.
     held: Option<Instant>,
@@ -114,6 +118,7 @@ impl Outbox {
             bytes: Vec::with_capacity(MOST_BYTES + MOST_ROW),
             rows: VecDeque::with_capacity(2),
             most_segments: most_segments.max(1),
+            single: false,
             hold,
             held: None,
             losses: Losses::default(),
@@ -140,7 +145,12 @@ impl Outbox {
         let mut datagrams = 0;
         let left = loop {
             // At the bound all rows go out, and so they do when the buffer is long.
-            let keep = usize::from(datagrams < most && self.bytes.len() < MOST_BYTES);
+            let bound = if self.single {
+                MOST_BYTES_SINGLE
+            } else {
+                MOST_BYTES
+            };
+            let keep = usize::from(datagrams < most && self.bytes.len() < bound);
             if !self.flush(keep) {
                 break Left::Full;
             }
@@ -188,6 +198,8 @@ impl Outbox {
             .back_mut()
             .is_some_and(|row| row.take(&transmit, end - start, most));
         if !taken {
+            let single = |row: &Row| row.len() == row.segment;
+            self.single = self.rows.back().is_some_and(single);
             self.rows.push_back(Row::new(transmit, start, end, most));
         }
     }
