@@ -224,6 +224,35 @@ fn an_unspecified_address_tells_where_datagrams_came() {
     });
 }
 
+/// A socket of one family takes nothing of the other, or both could not be bound.
+#[test]
+fn both_families_have_the_same_port() {
+    run(async {
+        if hosts().count() < 2 {
+            return;
+        }
+        let mut both = loop {
+            let port = free("[::]:0").port();
+            let locals = ["0.0.0.0", "::"].map(|ip| SocketAddr::new(ip.parse().unwrap(), port));
+            match Sockets::bind_all(&locals, &Settings::default()) {
+                Ok(both) => break both,
+                // The port was free on one of them only.
+                Err(_) if std::net::UdpSocket::bind(locals[0]).is_err() => {}
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let port = local(&both).port();
+        for host in hosts() {
+            let mut sender = bind(host);
+            let from = local(&sender);
+            let to = SocketAddr::new(from.ip(), port);
+            send(&mut sender, &[(transmit(from, to, Ecn::Ect0), vec![1])]);
+            let received = receive_many(&mut both, 1).await;
+            assert_eq!((received[0].from, received[0].to), (from, to.ip()));
+        }
+    });
+}
+
 #[test]
 fn an_empty_datagram_is_one() {
     run(async {
