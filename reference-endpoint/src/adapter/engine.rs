@@ -116,8 +116,21 @@ impl Engine for Endpoint {
     fn handle_timeout(&mut self, now: u64) {
         self.handle_timeout(now);
     }
+    fn handle_datagram_at(
+        &mut self,
+        now: u64,
+        to: IpAddr,
+        from: SocketAddr,
+        ecn: Ecn,
+        bytes: &[u8],
+    ) {
+        self.handle_datagram_at(now, to, from, ecn, bytes);
+    }
     fn poll_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
         self.poll_transmit(now, out)
+    }
+    fn append_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.append_transmit(now, out)
     }
     fn poll_timeout(&self) -> Option<u64> {
         self.poll_timeout()

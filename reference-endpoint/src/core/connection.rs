@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use metaroce_wire::crc::{self, PseudoHeader};
 use metaroce_wire::metaroce::{
-    Body, Cbh, Features, Opcode, Params, StreamOpenAck, U24, VERSION,
+    Body, Cbh, Features, Opcode, Params, U24, VERSION,
 };
 use metaroce_wire::serial::Psn;
 
@@ -18,6 +18,7 @@ use super::event::Event;
 use super::hint::Hint;
 use super::plane::Plane;
 use super::probe::Asked;
+use super::reset::Answered;
 use super::retire::{Moved, Past};
 use super::rtt::MOST_RTO;
 use super::rx_path::RxPath;
@@ -159,8 +160,10 @@ pub(super) struct Connection {
     pub requests: Requests,
     pub control: VecDeque<Control>,
     transaction: u32,
-    /// STREAM_OPEN and STREAM_RESET that were answered within the linger time (CONN-055).
-    pub answered: VecDeque<(u64, u32, Option<StreamOpenAck>)>,
+    /// STREAM_OPEN and STREAM_RESET that were answered not long ago (CONN-055).
+    pub answered: VecDeque<Answered>,
+    /// The request that was answered last, and how many ports its answer was away from the first one.
+    last_answer: (u32, u16),
     /// When anything came from the peer.
     pub heard: u64,
     /// Probes that can still be answered, oldest first.
@@ -228,6 +231,7 @@ impl Connection {
             control: VecDeque::new(),
             transaction,
             answered: VecDeque::new(),
+            last_answer: (0, 0),
             heard: now,
             asked: VecDeque::new(),
             past: BTreeMap::new(),
@@ -357,7 +361,22 @@ impl Connection {
         (id, plane): (Psn, u8),
         body: Body<'_>,
     ) {
-        self.tell(self.header(now, opcode, id.value()), body, plane);
+        // A repetition says that the answer before may have met a dead route: this one takes another port.
+        let (last, shift) = self.last_answer;
+        let shift = if last == id.value() {
+            shift.wrapping_add(1)
+        } else {
+            0
+        };
+        self.last_answer = (id.value(), shift);
+        let cbh = self.header(now, opcode, id.value());
+        let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
+        self.control.push_back(Control {
+            bytes,
+            port: self.settings.port(shift),
+            plane,
+            request: None,
+        });
     }
 
     /// The next control packet.

@@ -48,7 +48,8 @@ pub struct Endpoint {
     ready: VecDeque<u32>,
     turn_left: u32,
     timers: BTreeSet<(u64, u32)>,
-    pub(super) stateless: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Answers to packets that belong to no connection: source port, where to, and the bytes.
+    pub(super) stateless: VecDeque<(u16, SocketAddr, Vec<u8>)>,
     events: VecDeque<Event>,
     pub(super) counters: Counters,
 }
@@ -151,12 +152,12 @@ impl Endpoint {
 
     /// Adds the next datagram to send at `now` to the end of `out`, if there is one.
     pub fn append_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
-        if let Some((dst, bytes)) = self.stateless.pop_front() {
+        if let Some((src_port, dst, bytes)) = self.stateless.pop_front() {
             out.extend_from_slice(&bytes);
             self.counters.packets_sent += 1;
             return Some(Transmit {
                 src_ip: self.config.local.ip(),
-                src_port: self.config.source_ports.start,
+                src_port,
                 dst,
                 ecn: Ecn::NotEct,
             });

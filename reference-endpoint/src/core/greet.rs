@@ -24,7 +24,10 @@ impl Endpoint {
     fn answer(&mut self, from: SocketAddr, cbh: Cbh, body: Body<'_>) {
         let to = self.service_of(from);
         let bytes = emit(cbh, body, self.config.local.ip(), to);
-        self.stateless.push_back((to, bytes));
+        // A repetition comes from another port, and its answer leaves from another one.
+        let ports = &self.config.source_ports;
+        let port = ports.start + from.port() % (ports.len() as u16).max(1);
+        self.stateless.push_back((port, to, bytes));
     }
 
     fn reject(

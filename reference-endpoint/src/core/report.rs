@@ -228,6 +228,14 @@ impl Connection {
         };
         let port = self.another_port(path);
         self.change_route(now, path, port, plane);
+        // Whether the others live shows only when something is sent on them.
+        let idle = |(other, tx): (u16, &super::tx_path::TxPath)| {
+            (other != path && tx.state.is_alive() && tx.is_idle()).then_some(other)
+        };
+        let other = (0u16..).zip(&self.tx).find_map(idle);
+        if let Some(other) = other.filter(|_| self.has(Features::RETIRE)) {
+            self.send_probe(now, other, false, shared);
+        }
     }
 
     /// Gives up paths that are silent while others are acknowledged.

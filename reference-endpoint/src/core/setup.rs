@@ -14,9 +14,6 @@ use super::plane::{are_named, joinable};
 use super::stream::Stream;
 use super::transitions::{Event as Change, StreamEvent, StreamState, step};
 
-/// Answers that are remembered for repetitions of their requests, at most.
-const MOST_ANSWERED: usize = 4096;
-
 impl Connection {
     /// Sends OPEN.
     pub(super) fn open(&mut self, now: u64, planes: &Planes<'_>) {
@@ -205,6 +202,10 @@ impl Connection {
             }
             return;
         }
+        if self.is_overtaken(id, open.stream) {
+            shared.counters.misdirected += 1;
+            return;
+        }
         let number = open.stream;
         // Even numbers are for the initiator to open, odd ones for the acceptor.
         let theirs = number.is_multiple_of(2) != self.initiator;
@@ -242,25 +243,12 @@ impl Connection {
             rsvd_c: 0,
             dst_qpn: open.src_qpn,
         };
-        self.remember(now, id, Some(answer));
+        self.remember(now, id, number, Some(answer));
         let body = Body::StreamOpenAck(answer);
         self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
         if status == 0 {
             self.stream_opened(number, shared);
         }
-    }
-
-    /// Notes what a STREAM_OPEN or a STREAM_RESET was answered.
-    pub(super) fn remember(&mut self, now: u64, id: Psn, answer: Option<StreamOpenAck>) {
-        if self.answered.len() == MOST_ANSWERED {
-            self.answered.pop_front();
-        }
-        self.answered.push_back((now, id.value(), answer));
-    }
-
-    fn answer_to(&self, id: Psn) -> Option<StreamOpenAck> {
-        let known = self.answered.iter().find(|(_, known, _)| *known == id.value());
-        known.and_then(|(.., answer)| *answer)
     }
 
     pub(super) fn on_stream_open_ack(

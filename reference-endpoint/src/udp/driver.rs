@@ -152,14 +152,14 @@ impl Driver {
     }
 
     /// Receives, does what is due, and sends, a bounded turn of each; tells whether there is more to do at once.
-    pub fn turn(&mut self, party: &mut impl Party) -> bool {
+    pub fn turn<P: Party + ?Sized>(&mut self, party: &mut P) -> bool {
         let received = self.receive(party);
         let sent = self.send(party);
         received | sent
     }
 
     /// Receives a turn and does what is due; tells whether there may be more to receive.
-    pub(super) fn receive(&mut self, party: &mut impl Party) -> bool {
+    pub(super) fn receive<P: Party + ?Sized>(&mut self, party: &mut P) -> bool {
         let (start, pace) = (self.start, self.pace);
         let more = self.sockets.as_mut().is_some_and(|sockets| {
             let (inbox, outbox) = sockets.halves();
@@ -180,7 +180,7 @@ impl Driver {
     }
 
     /// Sends a turn; tells whether there may be more to send at once.
-    pub(super) fn send(&mut self, party: &mut impl Party) -> bool {
+    pub(super) fn send<P: Party + ?Sized>(&mut self, party: &mut P) -> bool {
         let (start, pace) = (self.start, self.pace);
         self.sockets.as_mut().is_some_and(|sockets| {
             let sent = sockets.send(pace.send, |out| party.next_transmit(since(start), out));

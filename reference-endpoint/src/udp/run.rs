@@ -80,7 +80,7 @@ impl Driver {
     ///
     /// # Errors
     /// When the system refuses to set the timer. What goes wrong with datagrams is no error: they are lost.
-    pub async fn run<E: Engine, A: Application<E>>(
+    pub async fn run<E: Engine + ?Sized, A: Application<E>>(
         &mut self,
         engine: &mut E,
         app: &mut A,
@@ -137,7 +137,7 @@ impl Driver {
     }
 
     /// Tells the application what has happened, and whether anything has.
-    fn tell<E: Engine, A: Application<E>>(
+    fn tell<E: Engine + ?Sized, A: Application<E>>(
         &self,
         engine: &mut E,
         app: &mut A,
@@ -154,7 +154,7 @@ impl Driver {
                     connections.open.remove(conn);
                     connections.to_close.remove(conn);
                 }
-                Event::Completion { .. } => {}
+                _ => {}
             }
             app.on_event(engine, self.now(), event);
             any = true;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::adapter::Engine;
 use crate::core::{Access, Buffer, Config, Endpoint, Event, Service, Status};
 
 /// Answers what it is asked: one datagram that tells how many it has seen since the last.
@@ -226,8 +227,8 @@ const LEN: usize = 1 << 20;
 
 impl Application<Endpoint> for Writer {
     fn on_event(&mut self, _: &mut Endpoint, _: u64, event: Event) {
-        if let Event::Completion { status, .. } = &event {
-            assert_eq!(*status, Status::Success);
+        if let Event::Completion(done) = &event {
+            assert_eq!(done.status, Status::Success);
             self.done += 1;
         }
         if let (Event::Established { .. }, Some(notify)) = (&event, &self.established) {
@@ -266,25 +267,27 @@ impl Application<Endpoint> for Writer {
 }
 
 fn endpoint(local: SocketAddr, seed: u64) -> Endpoint {
-    Endpoint::new(Config {
-        local,
-        seed,
-        source_ports: 20_000..20_004,
-        ack_delay_us: 200,
-        max_connections: 4,
-        max_regions: 4,
-    })
-    .unwrap()
+    Endpoint::new(config(local, seed)).unwrap()
 }
 
-const SERVICE: Service = Service {
-    service_id: 1,
-    paths: 4,
-    streams: 1,
-    payload_size: 4096,
-    msg_window: 16,
-    initial_psn: None,
-};
+fn config(local: SocketAddr, seed: u64) -> Config {
+    Config {
+        seed,
+        source_ports: 20_000..20_004,
+        max_connections: 4,
+        max_regions: 4,
+        ..Config::new(local)
+    }
+}
+
+fn service() -> Service {
+    Service {
+        paths: 4,
+        streams: 1,
+        msg_window: 16,
+        ..Service::default()
+    }
+}
 
 /// Both on the same port, each on an address that no other test uses, nor another run of this one.
 fn pair(number: u8, pace: Pace) -> [(Driver, SocketAddr); 2] {
@@ -316,14 +319,17 @@ fn a_run_does_its_work_and_ends_in_order() {
             };
             let [(mut a, from), (mut b, to)] = pair(number, pace);
             let (mut initiator, mut acceptor) = (endpoint(from, 1), endpoint(to, 2));
-            let access = Access { remote_write: true };
+            let access = Access {
+                remote_write: true,
+                ..Access::default()
+            };
             let own = initiator.register(LEN, access).unwrap();
             let there = acceptor.register(LEN, access).unwrap();
             for (i, byte) in initiator.memory_mut(own.mr).unwrap().iter_mut().enumerate() {
                 *byte = (i * 7 % 251) as u8;
             }
-            acceptor.listen(SERVICE).unwrap();
-            let conn = initiator.connect(a.now(), to, SERVICE).unwrap();
+            acceptor.listen(service()).unwrap();
+            let conn = initiator.connect(a.now(), to, service()).unwrap();
             let mut writer = Writer {
                 conn,
                 to: Some((there.va, there.rkey)),
@@ -333,8 +339,8 @@ fn a_run_does_its_work_and_ends_in_order() {
             };
             let mut idle = Writer::default();
             let stop = Stop {
+                close: Duration::from_secs(3600),
                 rest: Duration::ZERO,
-                ..Stop::default()
             };
             let end = b.handle();
             let (stopped, served) = tokio::join!(
@@ -370,10 +376,10 @@ fn a_run_ends_although_the_peer_is_dead() {
     run(async {
         let [(mut a, from), (mut b, to)] = pair(3, Pace::default());
         let (mut initiator, mut acceptor) = (endpoint(from, 1), endpoint(to, 2));
-        acceptor.listen(SERVICE).unwrap();
+        acceptor.listen(service()).unwrap();
         let established = Rc::new(Notify::new());
         let mut writer = Writer {
-            conn: initiator.connect(a.now(), to, SERVICE).unwrap(),
+            conn: initiator.connect(a.now(), to, service()).unwrap(),
             stops: true,
             established: Some(Rc::clone(&established)),
             ..Writer::default()
@@ -396,12 +402,35 @@ fn a_run_ends_although_the_peer_is_dead() {
     });
 }
 
+/// Any engine will do, and where it waits for nothing, nobody waits for it.
+#[test]
+fn a_run_of_an_engine_that_waits_for_nothing_ends_at_once() {
+    struct Stopping;
+    impl<E: Engine + ?Sized> Application<E> for Stopping {
+        fn on_event(&mut self, _: &mut E, _: u64, _: Event) {}
+        fn act(&mut self, _: &mut E, _: u64) -> Act {
+            Act::Stop
+        }
+    }
+    run(async {
+        let (mut driver, here) = driver(Pace::default());
+        let mutant = crate::mutants::by_id("null").unwrap();
+        let mut engine = mutant.engine(config(here, 1)).unwrap();
+        let stop = Stop {
+            close: Duration::from_secs(3600),
+            rest: Duration::from_secs(3600),
+        };
+        let stopped = driver.run(engine.as_mut(), &mut Stopping, stop).await;
+        assert_eq!(stopped.unwrap(), Stopped { left_open: 0 });
+    });
+}
+
 #[test]
 fn a_run_that_is_stopped_does_not_wait_for_a_handshake() {
     run(async {
         let [(mut a, from), (_b, to)] = pair(4, Pace::default());
         let mut initiator = endpoint(from, 1);
-        initiator.connect(a.now(), to, SERVICE).unwrap();
+        initiator.connect(a.now(), to, service()).unwrap();
         let mut writer = Writer::default();
         let handle = a.handle();
         let stop = Stop {
