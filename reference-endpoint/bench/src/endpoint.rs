@@ -1,0 +1,361 @@
+//! All that touches the reference endpoint: a party over real sockets, and its bulk transfer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use metaroce_endpoint::core::{Access, Buffer, Config, Endpoint, Event, Region, Service, Status};
+use metaroce_endpoint::udp::{Sockets, Timer};
+use metaroce_wire::crc;
+use metaroce_wire::metaroce::{Cbh, Msgh, Tagh};
+use tokio::sync::oneshot::Receiver;
+
+use crate::party::{Bulk, Figures, Ready, Said, Window, say};
+
+/// First source port; one more for each path.
+const FIRST_SOURCE_PORT: u16 = 21_000;
+/// Port of the service, on both sides.
+pub const SERVICE_PORT: u16 = 20_999;
+/// Number of the service.
+const SERVICE: u32 = 1;
+/// Datagrams sent, or batches received, before other things get their turn.
+const TURN: usize = 64;
+/// Longest delay of an acknowledgment, us.
+const ACK_DELAY_US: u16 = 200;
+/// How long the end of a connection is waited for.
+const CLOSING: Duration = Duration::from_millis(500);
+
+/// UDP payload of a packet of a Write with so much of the message in it, bytes.
+pub fn datagram(payload: u16) -> usize {
+    Cbh::LEN + Msgh::LEN + Tagh::LEN + usize::from(payload) + crc::LEN
+}
+
+/// Whether packets can be sent in rows of this length on one path: so far they are sprayed one by one.
+pub fn offers_rows_of(row: usize) -> bool {
+    row == 1
+}
+
+/// What a connection is asked to be.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    /// Paths.
+    pub paths: u16,
+    /// Streams.
+    pub streams: u16,
+    /// Payload bytes of a packet.
+    pub payload: u16,
+    /// Messages in flight per stream.
+    pub depth: u16,
+    /// Packets in a row on one path.
+    pub row: usize,
+    /// Connections at a time.
+    pub connections: usize,
+}
+
+/// What a party hears of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// A connection and its streams are open.
+    Established(u32),
+    /// A Write is complete.
+    Written(u32),
+    /// A connection has ended: well, or for this reason.
+    Ended(Option<String>),
+}
+
+/// An endpoint with its sockets.
+pub struct Party {
+    core: Endpoint,
+    sockets: Sockets,
+    timer: Timer,
+    start: Instant,
+    service: Service,
+    out: Vec<u8>,
+}
+
+impl Party {
+    /// Binds, and listens where it is to accept.
+    ///
+    /// # Errors
+    /// When the system or the endpoint refuses.
+    pub fn start(local: SocketAddr, shape: &Shape, accepts: bool) -> io::Result<Self> {
+        if !offers_rows_of(shape.row) {
+            return Err(io::Error::other(
+                "the endpoint has no such order of spraying",
+            ));
+        }
+        let mut core = Endpoint::new(Config {
+            local,
+            seed: u64::from(accepts),
+            source_ports: FIRST_SOURCE_PORT..FIRST_SOURCE_PORT + shape.paths,
+            ack_delay_us: ACK_DELAY_US,
+            max_connections: shape.connections,
+            max_regions: 4,
+        })
+        .map_err(io::Error::other)?;
+        let service = Service {
+            service_id: SERVICE,
+            paths: shape.paths,
+            streams: shape.streams,
+            payload_size: shape.payload,
+            msg_window: shape.depth,
+            initial_psn: None,
+        };
+        if accepts {
+            core.listen(service).map_err(io::Error::other)?;
+        }
+        Ok(Self {
+            core,
+            sockets: Sockets::bind(local)?,
+            timer: Timer::new()?,
+            start: Instant::now(),
+            service,
+            out: Vec::new(),
+        })
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Begins a connection.
+    ///
+    /// # Errors
+    /// When the endpoint refuses.
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<u32> {
+        let now = self.now();
+        let connected = self.core.connect(now, peer, self.service);
+        connected.map_err(io::Error::other)
+    }
+
+    /// Registers memory that the peer may write to.
+    ///
+    /// # Errors
+    /// When the endpoint refuses.
+    pub fn register(&mut self, len: usize) -> io::Result<Region> {
+        let access = Access { remote_write: true };
+        self.core.register(len, access).map_err(io::Error::other)
+    }
+
+    /// The bytes of a region.
+    pub fn memory(&mut self, region: &Region) -> &mut [u8] {
+        self.core.memory_mut(region.mr).unwrap_or_default()
+    }
+
+    /// Posts a Write of `len` bytes at `offset`, of the own region and of the peer's.
+    ///
+    /// # Errors
+    /// When the endpoint refuses.
+    pub fn write(
+        &mut self,
+        (conn, stream): (u32, u16),
+        own: &Region,
+        peer: (u64, u32),
+        (offset, len): (usize, usize),
+    ) -> io::Result<()> {
+        let now = self.now();
+        let mr = own.mr;
+        let buffer = Buffer { mr, offset, len };
+        let va = peer.0 + offset as u64;
+        let posted = self
+            .core
+            .post_write(now, conn, stream, 0, buffer, va, peer.1);
+        posted.map_err(io::Error::other)
+    }
+
+    /// Closes a connection.
+    pub fn close(&mut self, conn: u32) {
+        let now = self.now();
+        // Already over.
+        let _over = self.core.close(now, conn);
+    }
+
+    /// The next news.
+    pub fn news(&mut self) -> Option<News> {
+        Some(match self.core.poll_event()? {
+            Event::Established { conn, .. } => News::Established(conn),
+            Event::Completion {
+                conn,
+                status: Status::Success,
+                ..
+            } => News::Written(conn),
+            Event::Completion { status, .. } => News::Ended(Some(status.to_string())),
+            Event::Closed { .. } => News::Ended(None),
+            Event::Failed { message, .. } => News::Ended(Some(message)),
+        })
+    }
+
+    /// Receives, does what is due and sends, once; then waits for more, at most for so long.
+    pub async fn turn(&mut self, longest: Duration) -> io::Result<()> {
+        let now = self.now();
+        if self.core.poll_timeout().is_some_and(|due| due <= now) {
+            self.core.handle_timeout(now);
+        }
+        let mut received = 0;
+        while received < TURN {
+            let batch = self.sockets.receive();
+            if batch.is_empty() {
+                break;
+            }
+            received += 1;
+            let now = self.now();
+            for datagram in batch {
+                self.core
+                    .handle_datagram(now, datagram.from, datagram.ecn, &datagram.bytes);
+            }
+            self.send();
+        }
+        if self.send() || received == TURN {
+            // The runtime looks at the sockets when its tasks yield.
+            tokio::task::yield_now().await;
+            return Ok(());
+        }
+        let due = self.core.poll_timeout();
+        let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+        tokio::select! {
+            () = self.sockets.readable() => Ok(()),
+            woken = self.timer.wait(due.unwrap_or(longest).min(longest)) => woken,
+        }
+    }
+
+    /// Sends a turn; tells whether there may be more.
+    fn send(&mut self) -> bool {
+        for _ in 0..TURN {
+            let now = self.now();
+            let Some(transmit) = self.core.poll_transmit(now, &mut self.out) else {
+                return false;
+            };
+            self.sockets.send(&transmit, &self.out);
+        }
+        true
+    }
+
+    /// Datagrams that the system did not take.
+    pub fn refused(&self) -> u64 {
+        self.sockets.losses().refused
+    }
+}
+
+fn shape(bulk: &Bulk) -> Shape {
+    Shape {
+        paths: bulk.paths,
+        streams: 1,
+        payload: bulk.payload,
+        depth: bulk.depth as u16,
+        row: bulk.row,
+        connections: 1,
+    }
+}
+
+/// What the sender's memory holds, and in the end the receiver's: no two words are the same.
+fn pattern(at: usize) -> [u8; 8] {
+    (at as u64 + 1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .to_le_bytes()
+}
+
+/// Takes Writes until its time is over, then looks whether every byte has arrived.
+///
+/// # Errors
+/// When the endpoint fails or a byte is wrong.
+pub async fn receive(
+    bulk: &Bulk,
+    local: SocketAddr,
+    mut ended: Receiver<()>,
+) -> io::Result<Figures> {
+    let local = SocketAddr::new(local.ip(), SERVICE_PORT);
+    let mut party = Party::start(local, &shape(bulk), true)?;
+    let region = party.register(bulk.message * bulk.depth)?;
+    say(&Said::Ready(Ready {
+        port: local.port(),
+        region: Some((region.va, region.rkey)),
+        certificate: None,
+    }));
+    let mut window = Window::new(bulk);
+    let mut connected = false;
+    while ended
+        .try_recv()
+        .is_err_and(|e| e == tokio::sync::oneshot::error::TryRecvError::Empty)
+    {
+        party.turn(Duration::from_millis(20)).await?;
+        while let Some(news) = party.news() {
+            match news {
+                News::Established(_) => connected = true,
+                News::Ended(Some(why)) => return Err(io::Error::other(why)),
+                News::Ended(None) | News::Written(_) => {}
+            }
+        }
+        if connected {
+            // For its processor time: nobody tells a receiver of Writes.
+            window.count(0);
+        }
+    }
+    let memory = party.memory(&region).chunks(8).enumerate();
+    if let Some((word, _)) = memory.into_iter().find(|(word, b)| **b != pattern(*word)) {
+        let at = word * 8;
+        return Err(io::Error::other(format!("byte {at} has not arrived")));
+    }
+    Ok(window.figures(party.refused()))
+}
+
+/// Sends Writes, so many at a time, until the time of the figures is over and all are complete.
+///
+/// # Errors
+/// When the endpoint or a Write fails.
+pub async fn send(
+    bulk: &Bulk,
+    local: SocketAddr,
+    peer: SocketAddr,
+    ready: &Ready,
+) -> io::Result<Figures> {
+    let local = SocketAddr::new(local.ip(), SERVICE_PORT);
+    let remote = ready
+        .region
+        .ok_or_else(|| io::Error::other("the receiver has no memory"))?;
+    let mut party = Party::start(local, &shape(bulk), false)?;
+    let region = party.register(bulk.message * bulk.depth)?;
+    let words = party.memory(&region).chunks_mut(8).enumerate();
+    words.for_each(|(word, bytes)| bytes.copy_from_slice(&pattern(word)));
+    party.connect(peer)?;
+
+    let mut window = Window::new(bulk);
+    let (mut under_way, mut slot, mut over) = (0, 0, false);
+    let mut conn = None;
+    while conn.is_none() || under_way > 0 {
+        party.turn(Duration::from_millis(20)).await?;
+        while let Some(news) = party.news() {
+            match news {
+                News::Established(established) => conn = Some(established),
+                News::Written(_) => {
+                    under_way -= 1;
+                    over |= window.count(bulk.message);
+                }
+                News::Ended(why) => {
+                    return Err(io::Error::other(why.unwrap_or("closed early".into())));
+                }
+            }
+        }
+        over |= window.is_stale();
+        while let Some(conn) = conn
+            && under_way < bulk.depth
+            && !over
+        {
+            let at = slot * bulk.message;
+            party.write((conn, 0), &region, remote, (at, bulk.message))?;
+            slot = (slot + 1) % bulk.depth;
+            under_way += 1;
+        }
+    }
+    let figures = window.figures(party.refused());
+    if let Some(conn) = conn {
+        party.close(conn);
+    }
+    let closing = Instant::now();
+    while closing.elapsed() < CLOSING {
+        party.turn(Duration::from_millis(20)).await?;
+        if let Some(News::Ended(_)) = party.news() {
+            break;
+        }
+    }
+    Ok(figures)
+}

@@ -1,0 +1,238 @@
+//! Memory of a connection, and many connections at work.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::endpoint;
+use crate::figures::{Case, Report, Table, number};
+use crate::machine::About;
+use crate::many::Many;
+use crate::party::{Party, Task, Usage};
+use crate::relay::Addresses;
+use crate::transfer::Cores;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Idle connections: few, and more. The difference is what a connection takes.
+    pub idle: [usize; 2],
+    /// Streams of each idle connection.
+    pub streams: u16,
+    /// Connections at work.
+    pub busy: usize,
+    /// Writes of each.
+    pub writes: usize,
+    /// Bytes of each Write.
+    pub length: usize,
+    /// Longest time for each case, s.
+    pub limit: u64,
+    /// Cores.
+    pub cores: Cores,
+}
+
+const PATHS: u16 = 8;
+const PAYLOAD: u16 = 1024;
+
+/// What a case gave: at the opener and at the acceptor, before and after; and the times of the opener's steps, s.
+struct Taken {
+    opener: Vec<(f64, Usage)>,
+    acceptor: Vec<(f64, Usage)>,
+}
+
+fn take(many: &Many, number: u32, cores: Cores, limit: Duration) -> io::Result<Taken> {
+    let addresses = Addresses::block(number);
+    let core = |party: usize| cores.map(|cores| cores[party]);
+    let at_b = SocketAddr::new(addresses.b, endpoint::SERVICE_PORT);
+    let at_a = SocketAddr::new(addresses.a, endpoint::SERVICE_PORT);
+    let mut acceptor = Party::start(&Task::Accept(*many, at_b), core(1), limit)?;
+    let ready = acceptor.ready()?;
+    let task = Task::Open(*many, at_a, at_b, ready);
+    let mut opener = Party::start(&task, core(0), limit)?;
+    let before = [opener.step()?, acceptor.step()?];
+    let after = [opener.step()?, acceptor.step()?];
+    let mut taken = Taken {
+        opener: vec![before[0], after[0]],
+        acceptor: vec![before[1], after[1]],
+    };
+    if many.writes > 0 {
+        // When each connection had completed one, and when all were complete.
+        taken.opener.push(opener.step()?);
+        taken.opener.push(opener.step()?);
+    }
+    opener.done()?;
+    acceptor.done()?;
+    Ok(taken)
+}
+
+/// Measures and tells.
+pub fn run(setup: &Setup) -> Report {
+    let limit = Duration::from_secs(setup.limit);
+    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    let mut tables = Vec::new();
+    match idle(setup, limit) {
+        Ok((table, case)) => {
+            tables.push(table);
+            cases.insert("idle".into(), case);
+        }
+        Err(error) => failed(&mut cases, "idle", &error),
+    }
+    match busy(setup, limit) {
+        Ok((table, case)) => {
+            tables.push(table);
+            cases.insert("busy".into(), case);
+        }
+        Err(error) => failed(&mut cases, "busy", &error),
+    }
+    let counted = if crate::heap().is_some() {
+        "The heap is counted by its allocator."
+    } else {
+        "The heap is counted only in a build with `--features count-heap`."
+    };
+    Report {
+        about: About::here(),
+        notes: vec![
+            format!("{PATHS} paths; opener and acceptor are processes. {counted}"),
+            format!(
+                "A connection takes the difference between {} and {} of them, at rest, over their number.",
+                setup.idle[0], setup.idle[1]
+            ),
+        ],
+        tables,
+        cases,
+    }
+}
+
+fn failed(cases: &mut BTreeMap<String, Case>, name: &str, error: &io::Error) {
+    let case = cases.entry(name.to_owned()).or_default();
+    case.failures.push(error.to_string());
+}
+
+fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
+    let mut taken = Vec::new();
+    for (number, &connections) in setup.idle.iter().enumerate() {
+        eprintln!("{connections} idle connections");
+        let many = Many {
+            connections,
+            paths: PATHS,
+            streams: setup.streams,
+            payload: PAYLOAD,
+            writes: 0,
+            length: 0,
+        };
+        taken.push(take(&many, number as u32, setup.cores, limit)?);
+    }
+    let more = setup.idle[1].saturating_sub(setup.idle[0]).max(1) as f64;
+    let each = |side: fn(&Taken) -> &[(f64, Usage)], of: fn(&Usage) -> Option<u64>| {
+        let grown = |taken: &Taken| {
+            let (before, after) = (side(taken).first()?, side(taken).last()?);
+            Some(of(&after.1)? as f64 - of(&before.1)? as f64)
+        };
+        Some((grown(taken.get(1)?)? - grown(taken.first()?)?) / more)
+    };
+    let mut table = Table::new(
+        format!("### An idle connection with {} streams", setup.streams),
+        &["side", "heap, bytes", "resident, bytes", "goal, bytes"],
+    );
+    let mut case = Case::default();
+    let sides: [(
+        &str,
+        &'static str,
+        &'static str,
+        fn(&Taken) -> &[(f64, Usage)],
+    ); 2] = [
+        ("opener", "opener heap", "opener resident", |t| &t.opener),
+        ("acceptor", "acceptor heap", "acceptor resident", |t| {
+            &t.acceptor
+        }),
+    ];
+    for (name, heap_name, resident_name, side) in sides {
+        let heap = each(side, |usage| usage.heap);
+        let resident = each(side, |usage| Some(usage.resident));
+        if let Some(heap) = heap {
+            case.push(heap_name, heap);
+        }
+        if let Some(resident) = resident {
+            case.push(resident_name, resident);
+        }
+        table.row([
+            name.to_owned(),
+            number(heap, 0),
+            number(resident, 0),
+            "16384".into(),
+        ]);
+    }
+    Ok((table, case))
+}
+
+fn busy(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
+    eprintln!("{} connections at work", setup.busy);
+    let many = Many {
+        connections: setup.busy,
+        paths: PATHS,
+        streams: 1,
+        payload: PAYLOAD,
+        writes: setup.writes,
+        length: setup.length,
+    };
+    let taken = take(&many, 2, setup.cores, limit)?;
+    let mut case = Case::default();
+    let mut table = Table::new(
+        format!(
+            "### {} connections, each with {} Writes of {} bytes",
+            setup.busy, setup.writes, setup.length
+        ),
+        &["figure", "value"],
+    );
+    let names = [
+        "all open, s",
+        "each has completed one, s",
+        "all complete, s",
+    ];
+    for (name, (seconds, _)) in names.into_iter().zip(taken.opener.iter().skip(1)) {
+        case.push(name, *seconds);
+        table.row([name.to_owned(), number(Some(*seconds), 2)]);
+    }
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let ends = [
+        (
+            [
+                "opener heap, MiB",
+                "opener most resident, MiB",
+                "opener processor, s",
+            ],
+            &taken.opener,
+        ),
+        (
+            [
+                "acceptor heap, MiB",
+                "acceptor most resident, MiB",
+                "acceptor processor, s",
+            ],
+            &taken.acceptor,
+        ),
+    ];
+    for ([heap, resident, cpu], steps) in ends {
+        let Some((_, usage)) = steps.last() else {
+            continue;
+        };
+        if let Some(bytes) = usage.heap {
+            case.push(heap, mib(bytes));
+            table.row([heap.to_owned(), number(Some(mib(bytes)), 1)]);
+        }
+        case.push(resident, mib(usage.most_resident));
+        case.push(cpu, usage.cpu);
+        table.row([
+            resident.to_owned(),
+            number(Some(mib(usage.most_resident)), 1),
+        ]);
+        table.row([cpu.to_owned(), number(Some(usage.cpu), 2)]);
+    }
+    let own = mib((setup.busy * setup.length) as u64);
+    table.row([
+        "of which memory to be written, MiB".into(),
+        number(Some(own), 1),
+    ]);
+    Ok((table, case))
+}
