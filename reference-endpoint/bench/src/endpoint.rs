@@ -236,6 +236,108 @@ impl Party {
     }
 }
 
+/// What a transfer without sockets took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    /// Datagrams from the sender and from the receiver.
+    pub datagrams: [u64; 2],
+}
+
+/// Carries Writes between two endpoints by hand, without sockets and on a clock of its own: the same work every time.
+///
+/// # Errors
+/// When an endpoint refuses, or nothing moves any more.
+pub fn by_hand(payload: u16, paths: u16, message: usize, messages: usize) -> io::Result<Moved> {
+    let address = |host| SocketAddr::from(([127, 0, 0, host], SERVICE_PORT));
+    let mut endpoints = Vec::new();
+    let service = Service {
+        service_id: SERVICE,
+        paths,
+        streams: 1,
+        payload_size: payload,
+        msg_window: 16,
+        initial_psn: Some(1),
+    };
+    for host in [1, 2] {
+        let endpoint = Endpoint::new(Config {
+            local: address(host),
+            seed: u64::from(host),
+            source_ports: FIRST_SOURCE_PORT..FIRST_SOURCE_PORT + paths,
+            ack_delay_us: ACK_DELAY_US,
+            max_connections: 1,
+            max_regions: 1,
+        });
+        endpoints.push(endpoint.map_err(io::Error::other)?);
+    }
+    let [a, b] = endpoints.as_mut_slice() else {
+        return Err(io::Error::other("there are two endpoints"));
+    };
+    b.listen(service).map_err(io::Error::other)?;
+    let access = Access { remote_write: true };
+    let own = a.register(message, access).map_err(io::Error::other)?;
+    let peer = b.register(message, access).map_err(io::Error::other)?;
+    let mut now = 1_000;
+    a.connect(now, address(2), service)
+        .map_err(io::Error::other)?;
+
+    let mut moved = Moved { datagrams: [0; 2] };
+    let (mut posted, mut complete, mut idle) = (0, 0, 0);
+    let mut conn = None;
+    let mut out = Vec::new();
+    while complete < messages {
+        let mut any = false;
+        for from in 0..2 {
+            let (sender, receiver) = match from {
+                0 => (&mut *a, &mut *b),
+                _ => (&mut *b, &mut *a),
+            };
+            if sender.poll_timeout().is_some_and(|due| due <= now) {
+                sender.handle_timeout(now);
+            }
+            for _ in 0..TURN {
+                let Some(transmit) = sender.poll_transmit(now, &mut out) else {
+                    break;
+                };
+                let source = address(from as u8 + 1).ip();
+                let source = SocketAddr::new(source, transmit.src_port);
+                receiver.handle_datagram(now, source, transmit.ecn, &out);
+                moved.datagrams[from] += 1;
+                any = true;
+                now += 100;
+            }
+        }
+        while let Some(event) = a.poll_event() {
+            match event {
+                Event::Established { conn: open, .. } => conn = Some(open),
+                Event::Completion { .. } => complete += 1,
+                Event::Failed { message, .. } => return Err(io::Error::other(message)),
+                Event::Closed { .. } => return Err(io::Error::other("closed")),
+            }
+        }
+        while b.poll_event().is_some() {}
+        while let Some(conn) = conn
+            && posted < messages
+            && posted < complete + 4
+        {
+            let (mr, len) = (own.mr, message);
+            let buffer = Buffer { mr, offset: 0, len };
+            a.post_write(now, conn, 0, 0, buffer, peer.va, peer.rkey)
+                .map_err(io::Error::other)?;
+            posted += 1;
+            any = true;
+        }
+        idle = if any { 0 } else { idle + 1 };
+        if idle > 100_000 {
+            return Err(io::Error::other("nothing moves any more"));
+        }
+        if !any {
+            let due = a.poll_timeout().into_iter().chain(b.poll_timeout()).min();
+            now = due.unwrap_or(now).max(now + 100);
+        }
+    }
+    Ok(moved)
+}
+
 fn shape(bulk: &Bulk) -> Shape {
     Shape {
         paths: bulk.paths,

@@ -25,6 +25,8 @@ pub struct Setup {
     pub delay_us: u64,
     /// Length of the queue, in products of rate and round trip.
     pub queue: f64,
+    /// Whether the line marks datagrams of QUIC too.
+    pub mark_quic: bool,
     /// Shares lost, percent, besides none at all.
     pub losses: Vec<f64>,
     /// Whether acknowledgments are lost too, in a second row each.
@@ -146,11 +148,14 @@ pub fn run(setup: &Setup) -> Report {
         for (i, entry) in entries.iter().enumerate() {
             eprintln!("round {} of {}: {}", round + 1, setup.rounds, entry.name);
             let number = (round * entries.len() + i) as u32;
-            let between = Between {
+            let mut between = Between {
                 line,
                 loss: entry.loss,
                 seed,
             };
+            if entry.bulk.protocol != Protocol::Endpoint && !setup.mark_quic {
+                between.line.mark_from = u64::MAX;
+            }
             let case = cases.entry(entry.name.clone()).or_default();
             match transfer::run(&entry.bulk, number, setup.cores, Some(&between)) {
                 Ok(outcome) => note(case, &outcome, setup.payload),
@@ -266,5 +271,10 @@ fn notes(setup: &Setup, line: &LineSetup) -> Vec<String> {
         ),
         "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection; so headers of QUIC and its handshake are in it, which the ratio to the run without loss takes out again. `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
         "QUIC has quinn's own settings but for windows of 4 MiB and the size of datagrams.".into(),
+        if setup.mark_quic {
+            "The line marks QUIC too.".into()
+        } else {
+            "The line does not mark QUIC: its cubic takes a mark for a loss, so marks from a fifth of the queue leave it little of the line (`--mark-quic` shows it).".into()
+        },
     ]
 }

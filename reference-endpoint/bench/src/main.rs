@@ -11,6 +11,7 @@ mod many;
 mod memory;
 mod party;
 mod plain;
+mod profile;
 mod quic;
 mod relay;
 mod transfer;
@@ -110,6 +111,9 @@ enum Command {
         /// Length of the queue, in products of rate and round trip.
         #[arg(long, default_value_t = 1.0)]
         queue: f64,
+        /// Mark datagrams of QUIC too.
+        #[arg(long)]
+        mark_quic: bool,
         /// Shares lost, percent; none at all is always among them.
         #[arg(long, value_delimiter = ',')]
         losses: Option<Vec<f64>>,
@@ -138,6 +142,35 @@ enum Command {
         #[arg(long, default_value_t = 120)]
         limit: u64,
     },
+    /// Where the time goes.
+    Profile {
+        /// Payload bytes of a packet.
+        #[arg(long, default_value_t = 1024)]
+        payload: u16,
+        /// Packets that the endpoint sends in a row on one path.
+        #[arg(long, default_value_t = 1)]
+        spray_run: usize,
+        /// Count instructions of the core without sockets, by callgrind, in place of samples by perf.
+        #[arg(long)]
+        instructions: bool,
+        /// Look at QUIC instead.
+        #[arg(long, conflicts_with = "instructions")]
+        quic: bool,
+        /// Functions shown.
+        #[arg(long, default_value_t = 25)]
+        most: usize,
+        /// Where the tools leave their files.
+        #[arg(long, default_value = "target/profile")]
+        folder: std::path::PathBuf,
+    },
+    /// Carry Writes between two endpoints without sockets: what `profile --instructions` starts itself.
+    #[command(hide = true)]
+    ByHand {
+        #[arg(long)]
+        payload: u16,
+        #[arg(long)]
+        messages: usize,
+    },
     /// Be one party of a transfer: what this program starts itself.
     #[command(hide = true)]
     Party {
@@ -162,6 +195,40 @@ fn main() -> ExitCode {
                 }
                 Err(error) => fail(&error),
             };
+        }
+        Command::ByHand { payload, messages } => {
+            return match profile::by_hand(payload, messages) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => fail(&error),
+            };
+        }
+        Command::Profile {
+            payload,
+            spray_run,
+            instructions,
+            quic,
+            most,
+            folder,
+        } => {
+            let setup = profile::Setup {
+                payload,
+                row: spray_run,
+                quic,
+                time_ms: common.time_ms.unwrap_or(pick(2000, 8000)),
+                messages: pick(2, 8) as usize,
+                most,
+                folder,
+                cores,
+            };
+            let report = if instructions {
+                profile::instructions(&setup)
+            } else {
+                profile::samples(&setup)
+            };
+            match report {
+                Ok(report) => report,
+                Err(error) => return fail(&error),
+            }
         }
         Command::Goodput {
             payloads,
@@ -191,6 +258,7 @@ fn main() -> ExitCode {
             megabits,
             delay_us,
             queue,
+            mark_quic,
             losses,
             seed,
         } => loss::run(&loss::Setup {
@@ -199,6 +267,7 @@ fn main() -> ExitCode {
             megabits,
             delay_us,
             queue,
+            mark_quic,
             losses: losses.unwrap_or_else(|| {
                 if common.quick {
                     vec![1.0]

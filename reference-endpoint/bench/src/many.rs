@@ -116,6 +116,7 @@ pub async fn accept(many: &Many, local: SocketAddr, mut end: Receiver<()>) -> io
             }
         }
     }
+    say(&Said::Step(0.0, usage()));
     if many.writes > 0 {
         let missing = party.memory(&region).iter().filter(|b| **b != FILL).count();
         if missing > 0 {

@@ -34,11 +34,16 @@ pub struct Setup {
 
 const PATHS: u16 = 8;
 const PAYLOAD: u16 = 1024;
+/// What a connection with 64 streams may take, bytes.
+const GOAL: u32 = 16 << 10;
+
+/// Steps of a side, with their times, s.
+type Steps = Vec<(f64, Usage)>;
 
 /// What a case gave: at the opener and at the acceptor, before and after; and the times of the opener's steps, s.
 struct Taken {
-    opener: Vec<(f64, Usage)>,
-    acceptor: Vec<(f64, Usage)>,
+    opener: Steps,
+    acceptor: Steps,
 }
 
 fn take(many: &Many, number: u32, cores: Cores, limit: Duration) -> io::Result<Taken> {
@@ -62,7 +67,11 @@ fn take(many: &Many, number: u32, cores: Cores, limit: Duration) -> io::Result<T
         taken.opener.push(opener.step()?);
     }
     opener.done()?;
-    acceptor.done()?;
+    acceptor.end();
+    if many.writes > 0 {
+        taken.acceptor.push(acceptor.step()?);
+    }
+    acceptor.last()?;
     Ok(taken)
 }
 
@@ -124,7 +133,7 @@ fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
         taken.push(take(&many, number as u32, setup.cores, limit)?);
     }
     let more = setup.idle[1].saturating_sub(setup.idle[0]).max(1) as f64;
-    let each = |side: fn(&Taken) -> &[(f64, Usage)], of: fn(&Usage) -> Option<u64>| {
+    let each = |side: fn(&Taken) -> &Steps, of: fn(&Usage) -> Option<u64>| {
         let grown = |taken: &Taken| {
             let (before, after) = (side(taken).first()?, side(taken).last()?);
             Some(of(&after.1)? as f64 - of(&before.1)? as f64)
@@ -136,33 +145,21 @@ fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
         &["side", "heap, bytes", "resident, bytes", "goal, bytes"],
     );
     let mut case = Case::default();
-    let sides: [(
-        &str,
-        &'static str,
-        &'static str,
-        fn(&Taken) -> &[(f64, Usage)],
-    ); 2] = [
-        ("opener", "opener heap", "opener resident", |t| &t.opener),
-        ("acceptor", "acceptor heap", "acceptor resident", |t| {
-            &t.acceptor
-        }),
-    ];
-    for (name, heap_name, resident_name, side) in sides {
-        let heap = each(side, |usage| usage.heap);
-        let resident = each(side, |usage| Some(usage.resident));
-        if let Some(heap) = heap {
-            case.push(heap_name, heap);
+    let mut row = |name: &str, figures: [&'static str; 2], side: fn(&Taken) -> &Steps| {
+        let found = [
+            each(side, |usage| usage.heap),
+            each(side, |usage| Some(usage.resident)),
+        ];
+        for (figure, value) in figures.into_iter().zip(found) {
+            value.into_iter().for_each(|value| case.push(figure, value));
         }
-        if let Some(resident) = resident {
-            case.push(resident_name, resident);
-        }
-        table.row([
-            name.to_owned(),
-            number(heap, 0),
-            number(resident, 0),
-            "16384".into(),
-        ]);
-    }
+        let [heap, resident] = found.map(|value| number(value, 0));
+        table.row([name.to_owned(), heap, resident, GOAL.to_string()]);
+    };
+    row("opener", ["opener heap", "opener resident"], |t| &t.opener);
+    row("acceptor", ["acceptor heap", "acceptor resident"], |t| {
+        &t.acceptor
+    });
     Ok((table, case))
 }
 

@@ -187,7 +187,28 @@ impl Party {
     /// # Errors
     /// When there can be none.
     pub fn start(task: &Task, core: Option<usize>, limit: Duration) -> io::Result<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::start_under(&[], task, core, limit)
+    }
+
+    /// Starts a party as [`Self::start`] does, under a program that watches it.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn start_under(
+        watcher: &[&str],
+        task: &Task,
+        core: Option<usize>,
+        limit: Duration,
+    ) -> io::Result<Self> {
+        let own = std::env::current_exe()?;
+        let mut command = match watcher.split_first() {
+            None => Command::new(own),
+            Some((program, arguments)) => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(own);
+                command
+            }
+        };
         command.arg("party").arg(serde_json::to_string(task)?);
         command.arg("--limit").arg(limit.as_secs().to_string());
         if let Some(core) = core {
@@ -201,11 +222,6 @@ impl Party {
             child,
             said: BufReader::new(out),
         })
-    }
-
-    /// Its process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
     }
 
     /// The next line.
@@ -251,8 +267,21 @@ impl Party {
     /// # Errors
     /// As [`Self::next`].
     pub fn done(&mut self) -> io::Result<Figures> {
-        drop(self.child.stdin.take());
+        self.end();
         self.last()
+    }
+
+    /// Waits until its process is gone.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn wait(&mut self) -> io::Result<()> {
+        self.child.wait().map(|_status| ())
+    }
+
+    /// Ends its input.
+    pub fn end(&mut self) {
+        drop(self.child.stdin.take());
     }
 
     /// Its last line, which it says by itself.
