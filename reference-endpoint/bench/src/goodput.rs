@@ -136,9 +136,7 @@ fn measure(setup: &Setup, entries: &[Entry]) -> BTreeMap<String, Case> {
                     if entry.bulk.protocol == Protocol::Plain {
                         case.push("lost", 100.0 * (1.0 - arrived / sent.max(1e-9)).max(0.0));
                     }
-                    for (core, busy) in outcome.busy.iter().enumerate().take(2) {
-                        case.push(["core 0", "core 1"][core], 100.0 * busy);
-                    }
+                    case.push("others", 100.0 * outcome.others());
                 }
                 Err(error) => case.failures.push(error.to_string()),
             }
@@ -164,6 +162,7 @@ pub fn run(setup: &Setup) -> Report {
                 "of plain UDP in the same rows",
                 "sender %",
                 "receiver %",
+                "others %",
                 "lost %",
             ],
         );
@@ -189,6 +188,7 @@ pub fn run(setup: &Setup) -> Report {
                 number(ratio(goodput, plain), 2),
                 case.show("sender", 0),
                 case.show("receiver", 0),
+                case.show("others", 0),
                 case.show("lost", 1),
             ]);
         }
@@ -206,7 +206,7 @@ pub fn run(setup: &Setup) -> Report {
             setup.rounds, setup.time_ms, setup.depth
         ),
         format!("Sender and receiver are processes; {}.", cores(setup.cores)),
-        "Goodput counts payload: of complete Writes at the sender, of the stream at the reader, of datagrams at the receiver. `sender %` and `receiver %` are shares of a core.".into(),
+        "Goodput counts payload: of complete Writes at the sender, of the stream at the reader, of datagrams at the receiver. `sender %` and `receiver %` are shares of a core, `others %` what the rest of the machine took: with much of it, the row shows the machine.".into(),
         format!("QUIC tuned is {:?}, TLS_AES_128_GCM_SHA256; its datagrams are as long as those of the endpoint, but at most {LARGEST_WITH_OFFLOAD} bytes with offload, as quinn sends rows of ten.", Tuning::BULK),
     ];
     if !missing.is_empty() {
@@ -290,6 +290,7 @@ pub fn tune(setup: &Setup) -> Report {
             "of tuned",
             "sender %",
             "receiver %",
+            "others %",
         ],
     );
     for entry in &entries {
@@ -306,6 +307,7 @@ pub fn tune(setup: &Setup) -> Report {
             number(ratio(case.median("Gb/s"), tuned), 2),
             case.show("sender", 0),
             case.show("receiver", 0),
+            case.show("others", 0),
         ]);
     }
     Report {

@@ -115,6 +115,7 @@ fn note(case: &mut Case, outcome: &Outcome, payload: u16) {
     for (core, busy) in outcome.busy.iter().enumerate().take(2) {
         case.push(["core 0", "core 1"][core], 100.0 * busy);
     }
+    case.push("others", 100.0 * outcome.others());
     let Some(relay) = &outcome.relay else { return };
     let count = |side: usize| {
         let counts = &relay.counts[side];
@@ -221,6 +222,7 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             "relay %",
             "core 0 %",
             "core 1 %",
+            "others %",
             "latest us",
             "unseen",
         ],
@@ -243,6 +245,7 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             case.show("relay", 0),
             case.show("core 0", 0),
             case.show("core 1", 0),
+            case.show("others", 0),
             case.show("late us", 0),
             case.show("unseen", 0),
         ]);

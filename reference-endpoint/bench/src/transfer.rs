@@ -41,6 +41,16 @@ pub struct Outcome {
     pub relay: Option<RelayReport>,
 }
 
+impl Outcome {
+    /// What everything else on the machine took in the time of the figures, in shares of a core. With much of it, the
+    /// run shows the machine.
+    pub fn others(&self) -> f64 {
+        let relay = self.relay.as_ref().map_or(0.0, |relay| relay.cpu);
+        let all: f64 = self.busy.iter().sum();
+        (all - self.sent.cpu - self.received.cpu - relay).max(0.0)
+    }
+}
+
 /// Runs a transfer. Different numbers use different addresses.
 ///
 /// # Errors
