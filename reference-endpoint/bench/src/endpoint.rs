@@ -10,7 +10,7 @@ use metaroce_wire::crc;
 use metaroce_wire::metaroce::{Cbh, Msgh, Tagh};
 use tokio::sync::oneshot::Receiver;
 
-use crate::party::{Bulk, Figures, Ready, Said, Window, say};
+use crate::party::{Bulk, Counted, Figures, Ready, Said, Window, say};
 
 /// First source port; one more for each path.
 const FIRST_SOURCE_PORT: u16 = 21_000;
@@ -228,6 +228,15 @@ impl Party {
             self.sockets.send(&transmit, &self.out);
         }
         true
+    }
+
+    /// What a connection has counted.
+    pub fn counted(&self, conn: u32) -> Option<Counted> {
+        self.core.counters(conn).map(|counters| Counted {
+            sent: counters.packets_sent,
+            again: counters.retransmissions,
+            timeouts: counters.timeouts,
+        })
     }
 
     /// Datagrams that the system did not take.
@@ -448,8 +457,9 @@ pub async fn send(
             under_way += 1;
         }
     }
-    let figures = window.figures(party.refused());
+    let mut figures = window.figures(party.refused());
     if let Some(conn) = conn {
+        figures.counted = party.counted(conn);
         party.close(conn);
     }
     let closing = Instant::now();

@@ -133,6 +133,11 @@ fn measure(setup: &Setup, entries: &[Entry]) -> BTreeMap<String, Case> {
                     case.push("sender", 100.0 * outcome.sent.cpu);
                     case.push("receiver", 100.0 * outcome.received.cpu);
                     let (sent, arrived) = (outcome.sent.goodput(), outcome.received.goodput());
+                    if let Some(counted) = outcome.sent.counted {
+                        let again = counted.again as f64 / counted.sent.max(1) as f64;
+                        case.push("again", 100.0 * again);
+                        case.push("timeouts", counted.timeouts as f64);
+                    }
                     if entry.bulk.protocol == Protocol::Plain {
                         case.push("lost", 100.0 * (1.0 - arrived / sent.max(1e-9)).max(0.0));
                     }
@@ -164,6 +169,8 @@ pub fn run(setup: &Setup) -> Report {
                 "receiver %",
                 "others %",
                 "lost %",
+                "sent again %",
+                "timeouts",
             ],
         );
         let quic = cases.get(&format!("{payload} {QUIC}"));
@@ -190,6 +197,8 @@ pub fn run(setup: &Setup) -> Report {
                 case.show("receiver", 0),
                 case.show("others", 0),
                 case.show("lost", 1),
+                case.show("again", 2),
+                case.show("timeouts", 0),
             ]);
         }
         tables.push(table);

@@ -108,8 +108,17 @@ fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-fn note(case: &mut Case, outcome: &Outcome, payload: u16) {
+fn note(case: &mut Case, outcome: &Outcome, setup: &Setup) {
     case.push("Mb/s", 1000.0 * outcome.goodput);
+    case.push(
+        "of the line",
+        1000.0 * outcome.goodput / setup.megabits as f64,
+    );
+    if let Some(counted) = outcome.sent.counted {
+        let again = counted.again as f64 / counted.sent.max(1) as f64;
+        case.push("again", 100.0 * again);
+        case.push("timeouts", counted.timeouts as f64);
+    }
     case.push("sender", 100.0 * outcome.sent.cpu);
     case.push("receiver", 100.0 * outcome.received.cpu);
     for (core, busy) in outcome.busy.iter().enumerate().take(2) {
@@ -128,7 +137,7 @@ fn note(case: &mut Case, outcome: &Outcome, payload: u16) {
         )
     };
     let (entered, overflowed, marked, delivered) = count(0);
-    let needed = outcome.total as f64 / f64::from(payload);
+    let needed = outcome.total as f64 / f64::from(setup.payload);
     case.push("sent per needed", entered / needed.max(1.0));
     case.push("sent per delivered", entered / delivered.max(1.0));
     case.push("overflow %", 100.0 * overflowed / entered.max(1.0));
@@ -159,7 +168,7 @@ pub fn run(setup: &Setup) -> Report {
             }
             let case = cases.entry(entry.name.clone()).or_default();
             match transfer::run(&entry.bulk, number, setup.cores, Some(&between)) {
-                Ok(outcome) => note(case, &outcome, setup.payload),
+                Ok(outcome) => note(case, &outcome, setup),
                 Err(error) => case.failures.push(error.to_string()),
             }
         }
@@ -180,9 +189,10 @@ fn kept(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             "",
             "Mb/s",
             "spread",
+            "of the line",
             "kept",
             "perfect",
-            "sent per needed, over none lost",
+            "sent per needed",
             "at most",
         ],
     );
@@ -197,9 +207,10 @@ fn kept(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             entry.peer.to_owned(),
             number(median(case, "Mb/s"), 1),
             case.map_or(NONE.into(), |case| case.show_spread("Mb/s", 1)),
+            number(median(case, "of the line"), 3),
             number(over_none("Mb/s"), 3),
             number(Some(1.0 - data), 3),
-            number(over_none("sent per needed"), 3),
+            number(median(case, "sent per needed"), 3),
             number(Some(MOST_SENT / (1.0 - data)), 3),
         ]);
     }
@@ -212,8 +223,9 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
         &[
             "lost: data, answers",
             "",
-            "sent per needed",
             "sent per delivered",
+            "sent again %",
+            "timeouts",
             "overflow %",
             "marked %",
             "answers per packet",
@@ -235,8 +247,9 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
         table.row([
             format!("{} %, {} %", percent(data), percent(answers)),
             entry.peer.to_owned(),
-            case.show("sent per needed", 3),
             case.show("sent per delivered", 3),
+            case.show("again", 2),
+            case.show("timeouts", 0),
             case.show("overflow %", 2),
             case.show("marked %", 1),
             case.show("answers per packet", 2),
@@ -272,7 +285,7 @@ fn notes(setup: &Setup, line: &LineSetup) -> Vec<String> {
             "Sender and receiver are processes, {}; the relay is a thread of a third one, not pinned.",
             cores(setup.cores)
         ),
-        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection; so headers of QUIC and its handshake are in it, which the ratio to the run without loss takes out again. `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
+        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection, handshake included (a datagram of QUIC carries up to 1 % more of the stream than the payload of the endpoint). `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
         "QUIC has quinn's own settings but for windows of 4 MiB and the size of datagrams.".into(),
         if setup.mark_quic {
             "The line marks QUIC too.".into()

@@ -84,6 +84,19 @@ pub struct Figures {
     pub cpu: f64,
     /// Datagrams that the system did not take.
     pub refused: u64,
+    /// What the endpoint has counted, where it is one.
+    pub counted: Option<Counted>,
+}
+
+/// What an endpoint has counted, from the beginning to the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// Packets sent, of every kind.
+    pub sent: u64,
+    /// Data sent again.
+    pub again: u64,
+    /// Times that it waited for an answer until it gave up.
+    pub timeouts: u64,
 }
 
 impl Figures {
@@ -376,6 +389,7 @@ impl Window {
             total: self.total,
             cpu: (cpu.saturating_sub(cpu_before)).as_secs_f64() / seconds.max(1e-9),
             refused,
+            counted: None,
         }
     }
 }
