@@ -1,5 +1,6 @@
 //! All that touches the reference endpoint: a party over real sockets, and its bulk transfer.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -71,6 +72,7 @@ pub struct Party {
     start: Instant,
     service: Service,
     out: Vec<u8>,
+    news: VecDeque<News>,
 }
 
 impl Party {
@@ -111,6 +113,7 @@ impl Party {
             start: Instant::now(),
             service,
             out: Vec::new(),
+            news: VecDeque::new(),
         })
     }
 
@@ -172,20 +175,26 @@ impl Party {
 
     /// The next news.
     pub fn news(&mut self) -> Option<News> {
-        Some(match self.core.poll_event()? {
-            Event::Established { conn, .. } => News::Established(conn),
-            Event::Completion {
-                conn,
-                status: Status::Success,
-                ..
-            } => News::Written(conn),
-            Event::Completion { status, .. } => News::Ended(Some(status.to_string())),
-            Event::Closed { .. } => News::Ended(None),
-            Event::Failed { message, .. } => News::Ended(Some(message)),
-        })
+        self.news.pop_front()
     }
 
-    /// Receives, does what is due and sends, once; then waits for more, at most for so long.
+    fn hear(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            self.news.push_back(match event {
+                Event::Established { conn, .. } => News::Established(conn),
+                Event::Completion {
+                    conn,
+                    status: Status::Success,
+                    ..
+                } => News::Written(conn),
+                Event::Completion { status, .. } => News::Ended(Some(status.to_string())),
+                Event::Closed { .. } => News::Ended(None),
+                Event::Failed { message, .. } => News::Ended(Some(message)),
+            });
+        }
+    }
+
+    /// Receives, does what is due and sends, once; then waits for more, at most for so long, unless there is news.
     pub async fn turn(&mut self, longest: Duration) -> io::Result<()> {
         let now = self.now();
         if self.core.poll_timeout().is_some_and(|due| due <= now) {
@@ -205,7 +214,9 @@ impl Party {
             }
             self.send();
         }
-        if self.send() || received == TURN {
+        let more = self.send();
+        self.hear();
+        if more || received == TURN || !self.news.is_empty() {
             // The runtime looks at the sockets when its tasks yield.
             tokio::task::yield_now().await;
             return Ok(());

@@ -216,7 +216,7 @@ pub fn run(setup: &Setup) -> Report {
         ),
         format!("Sender and receiver are processes; {}.", cores(setup.cores)),
         "Goodput counts payload: of complete Writes at the sender, of the stream at the reader, of datagrams at the receiver. `sender %` and `receiver %` are shares of a core, `others %` what the rest of the machine took: with much of it, the row shows the machine.".into(),
-        format!("QUIC tuned is {:?}, TLS_AES_128_GCM_SHA256; its datagrams are as long as those of the endpoint, but at most {LARGEST_WITH_OFFLOAD} bytes with offload, as quinn sends rows of ten.", Tuning::BULK),
+        format!("QUIC tuned is {:?}, TLS_AES_128_GCM_SHA256; its datagrams are as long as those of the endpoint, but at least 1200 bytes, and at most {LARGEST_WITH_OFFLOAD} bytes with offload, as quinn sends rows of ten.", Tuning::BULK),
     ];
     if !missing.is_empty() {
         notes.push(format!(

@@ -8,7 +8,7 @@ use crate::figures::{Case, NONE, Report, Table, number, ratio};
 use crate::goodput::cores;
 use crate::machine::About;
 use crate::party::{Bulk, Protocol};
-use crate::quic::{Control, Tuning};
+use crate::quic::{self, Control, Tuning};
 use crate::relay::line::LineSetup;
 use crate::transfer::{self, Between, Cores, Outcome};
 
@@ -108,7 +108,7 @@ fn percent(share: f64) -> f64 {
     (share * 1e6).round() / 1e4
 }
 
-fn note(case: &mut Case, outcome: &Outcome, setup: &Setup) {
+fn note(case: &mut Case, outcome: &Outcome, setup: &Setup, bulk: &Bulk) {
     case.push("Mb/s", 1000.0 * outcome.goodput);
     case.push(
         "of the line",
@@ -137,7 +137,11 @@ fn note(case: &mut Case, outcome: &Outcome, setup: &Setup) {
         )
     };
     let (entered, overflowed, marked, delivered) = count(0);
-    let needed = outcome.total as f64 / f64::from(setup.payload);
+    let payload = match bulk.protocol {
+        Protocol::Quic(_) => quic::payload(bulk.datagram),
+        Protocol::Endpoint | Protocol::Plain => usize::from(bulk.payload),
+    };
+    let needed = outcome.total as f64 / payload as f64;
     case.push("sent per needed", entered / needed.max(1.0));
     case.push("sent per delivered", entered / delivered.max(1.0));
     case.push("overflow %", 100.0 * overflowed / entered.max(1.0));
@@ -168,7 +172,7 @@ pub fn run(setup: &Setup) -> Report {
             }
             let case = cases.entry(entry.name.clone()).or_default();
             match transfer::run(&entry.bulk, number, setup.cores, Some(&between)) {
-                Ok(outcome) => note(case, &outcome, setup),
+                Ok(outcome) => note(case, &outcome, setup, &entry.bulk),
                 Err(error) => case.failures.push(error.to_string()),
             }
         }
@@ -269,13 +273,14 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
 fn notes(setup: &Setup, line: &LineSetup) -> Vec<String> {
     vec![
         format!(
-            "{} rounds of {} ms after 500 ms, interleaved, seeds from {}; medians, and smallest to largest; messages of 1 MiB, {DEPTH} under way; payload {}, {PATHS} paths in rows of {}; datagrams of {} bytes for all.",
+            "{} rounds of {} ms after 500 ms, interleaved, seeds from {}; medians, and smallest to largest; messages of 1 MiB, {DEPTH} under way; payload {}, {PATHS} paths in rows of {}; datagrams of {} bytes, of QUIC {}.",
             setup.rounds,
             setup.time_ms,
             setup.seed,
             setup.payload,
             setup.row,
             endpoint::datagram(setup.payload),
+            quic::datagram(endpoint::datagram(setup.payload)),
         ),
         format!(
             "Line: {} Mb/s with the headers of IP and UDP, {} us one way, a queue of {} bytes that marks ECN-capable packets from {} bytes; what is lost is lost behind the queue.",
@@ -285,7 +290,7 @@ fn notes(setup: &Setup, line: &LineSetup) -> Vec<String> {
             "Sender and receiver are processes, {}; the relay is a thread of a third one, not pinned.",
             cores(setup.cores)
         ),
-        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection, handshake included (a datagram of QUIC carries up to 1 % more of the stream than the payload of the endpoint). `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
+        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection, handshake included. `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
         "QUIC has quinn's own settings but for windows of 4 MiB and the size of datagrams.".into(),
         if setup.mark_quic {
             "The line marks QUIC too.".into()

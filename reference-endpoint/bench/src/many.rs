@@ -35,6 +35,8 @@ pub struct Many {
     pub writes: usize,
     /// Bytes of a Write.
     pub length: usize,
+    /// Longest time to open all, and to complete all, s.
+    pub limit: u64,
 }
 
 impl Many {
@@ -160,6 +162,11 @@ pub async fn open(
             opening += 1;
         }
         party.turn(TURN).await?;
+        if start.elapsed().as_secs() >= many.limit {
+            let (open, all) = (established.len(), many.connections);
+            let text = format!("{open} of {all} open after {} s", many.limit);
+            return Err(io::Error::other(text));
+        }
         while let Some(news) = party.news() {
             match news {
                 News::Established(conn) => {
@@ -201,6 +208,14 @@ async fn write_all(
     let mut unfinished = connections.len();
     while unfinished > 0 {
         party.turn(TURN).await?;
+        if start.elapsed().as_secs() >= many.limit {
+            let all = connections.len();
+            let text = format!(
+                "{untouched} of {all} without a Write and {unfinished} not complete after {} s",
+                many.limit
+            );
+            return Err(io::Error::other(text));
+        }
         while let Some(news) = party.news() {
             let conn = match news {
                 News::Written(conn) => conn,

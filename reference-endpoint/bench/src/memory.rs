@@ -26,7 +26,7 @@ pub struct Setup {
     pub writes: usize,
     /// Bytes of each Write.
     pub length: usize,
-    /// Longest time for each case, s.
+    /// Longest time to open all connections of a case, and to complete all Writes, s.
     pub limit: u64,
     /// Cores.
     pub cores: Cores,
@@ -46,7 +46,9 @@ struct Taken {
     acceptor: Steps,
 }
 
-fn take(many: &Many, number: u32, cores: Cores, limit: Duration) -> io::Result<Taken> {
+fn take(many: &Many, number: u32, cores: Cores) -> io::Result<Taken> {
+    // It ends by itself, in two parts; this is for what hangs.
+    let limit = Duration::from_secs(2 * many.limit + 10);
     let addresses = Addresses::block(number);
     let core = |party: usize| cores.map(|cores| cores[party]);
     let at_b = SocketAddr::new(addresses.b, endpoint::SERVICE_PORT);
@@ -77,17 +79,16 @@ fn take(many: &Many, number: u32, cores: Cores, limit: Duration) -> io::Result<T
 
 /// Measures and tells.
 pub fn run(setup: &Setup) -> Report {
-    let limit = Duration::from_secs(setup.limit);
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
     let mut tables = Vec::new();
-    match idle(setup, limit) {
+    match idle(setup) {
         Ok((table, case)) => {
             tables.push(table);
             cases.insert("idle".into(), case);
         }
         Err(error) => failed(&mut cases, "idle", &error),
     }
-    match busy(setup, limit) {
+    match busy(setup) {
         Ok((table, case)) => {
             tables.push(table);
             cases.insert("busy".into(), case);
@@ -118,7 +119,7 @@ fn failed(cases: &mut BTreeMap<String, Case>, name: &str, error: &io::Error) {
     case.failures.push(error.to_string());
 }
 
-fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
+fn idle(setup: &Setup) -> io::Result<(Table, Case)> {
     let mut taken = Vec::new();
     for (number, &connections) in setup.idle.iter().enumerate() {
         eprintln!("{connections} idle connections");
@@ -129,8 +130,9 @@ fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
             payload: PAYLOAD,
             writes: 0,
             length: 0,
+            limit: setup.limit,
         };
-        taken.push(take(&many, number as u32, setup.cores, limit)?);
+        taken.push(take(&many, number as u32, setup.cores)?);
     }
     let more = setup.idle[1].saturating_sub(setup.idle[0]).max(1) as f64;
     let each = |side: fn(&Taken) -> &Steps, of: fn(&Usage) -> Option<u64>| {
@@ -163,7 +165,7 @@ fn idle(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
     Ok((table, case))
 }
 
-fn busy(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
+fn busy(setup: &Setup) -> io::Result<(Table, Case)> {
     eprintln!("{} connections at work", setup.busy);
     let many = Many {
         connections: setup.busy,
@@ -172,8 +174,9 @@ fn busy(setup: &Setup, limit: Duration) -> io::Result<(Table, Case)> {
         payload: PAYLOAD,
         writes: setup.writes,
         length: setup.length,
+        limit: setup.limit,
     };
-    let taken = take(&many, 2, setup.cores, limit)?;
+    let taken = take(&many, 2, setup.cores)?;
     let mut case = Case::default();
     let mut table = Table::new(
         format!(

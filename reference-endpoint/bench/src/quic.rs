@@ -26,6 +26,21 @@ const NAME: &str = "localhost";
 /// takes 65,507 bytes at a time. With larger ones it loses every full row.
 pub const LARGEST_WITH_OFFLOAD: usize = 65_507 / 10;
 
+/// Smallest largest datagram that QUIC has, bytes (RFC 9000).
+const SMALLEST: usize = 1200;
+/// Bytes of a full datagram that are not of the stream: short header with the connection id, stream frame, tag.
+const OVERHEAD: usize = 1 + 8 + 2 + 1 + 1 + 4 + 16;
+
+/// UDP payload of the datagrams of quinn where so much is asked for.
+pub fn datagram(asked: usize) -> usize {
+    asked.max(SMALLEST)
+}
+
+/// Bytes of the stream in such a datagram.
+pub fn payload(asked: usize) -> usize {
+    datagram(asked) - OVERHEAD
+}
+
 /// Congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
@@ -82,7 +97,7 @@ impl Tuning {
 
     fn transport(&self, datagram: usize) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        let mtu = datagram as u16;
+        let mtu = self::datagram(datagram) as u16;
         transport
             .initial_mtu(mtu)
             .min_mtu(mtu)
@@ -127,7 +142,7 @@ fn endpoint(bulk: &Bulk, local: SocketAddr, server: Option<ServerConfig>) -> io:
     let _smaller = options.set_send_buffer_size(BUFFER);
     let mut config = EndpointConfig::default();
     config
-        .max_udp_payload_size(bulk.datagram.max(1472) as u16)
+        .max_udp_payload_size(datagram(bulk.datagram).max(1472) as u16)
         .map_err(io::Error::other)?;
     Endpoint::new(config, server, socket, Arc::new(TokioRuntime))
 }
