@@ -148,7 +148,8 @@ fn note(case: &mut Case, outcome: &Outcome, setup: &Setup, bulk: &Bulk) {
     case.push("marked %", 100.0 * marked / entered.max(1.0));
     case.push("answers per packet", count(1).0 / entered.max(1.0));
     case.push("relay", 100.0 * relay.cpu);
-    case.push("late us", relay.late_ns as f64 / 1000.0);
+    case.push("latest us", relay.late_ns as f64 / 1000.0);
+    case.push("mean late us", relay.mean_late_ns / 1000.0);
     case.push("unseen", relay.unseen as f64);
 }
 
@@ -239,6 +240,7 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             "core 0 %",
             "core 1 %",
             "others %",
+            "late us",
             "latest us",
             "unseen",
         ],
@@ -263,7 +265,8 @@ fn relay(entries: &[Entry], cases: &BTreeMap<String, Case>) -> Table {
             case.show("core 0", 0),
             case.show("core 1", 0),
             case.show("others", 0),
-            case.show("late us", 0),
+            case.show("mean late us", 0),
+            case.show("latest us", 0),
             case.show("unseen", 0),
         ]);
     }
@@ -290,7 +293,7 @@ fn notes(setup: &Setup, line: &LineSetup) -> Vec<String> {
             "Sender and receiver are processes, {}; the relay is a thread of a third one, not pinned.",
             cores(setup.cores)
         ),
-        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection, handshake included. `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine.".into(),
+        "`needed` are the packets that hold the bytes of all messages once, `sent` all that entered the relay from the sender, over the whole connection, handshake included. `unseen` datagrams were lost by the system before the relay: with any, the row shows the machine; likewise with packets that left the relay `late` by much of the delay, on average.".into(),
         "QUIC has quinn's own settings but for windows of 4 MiB and the size of datagrams.".into(),
         if setup.mark_quic {
             "The line marks QUIC too.".into()

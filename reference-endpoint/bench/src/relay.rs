@@ -84,6 +84,8 @@ pub struct RelayReport {
     pub unseen: u64,
     /// Largest lateness of a packet, ns.
     pub late_ns: u64,
+    /// Mean lateness, ns.
+    pub mean_late_ns: f64,
     /// Share of a core that the thread used, from its first packet to its last.
     pub cpu: f64,
 }
@@ -182,6 +184,8 @@ struct Carrier {
     counts: Arc<[Counts; 2]>,
     start: Instant,
     late_ns: u64,
+    /// Sum of lateness, ns, and how many packets it is of.
+    all_late: (u64, u64),
     /// Time and processor time at the first packet and at the latest.
     active: Option<[(Instant, Duration); 2]>,
 }
@@ -210,6 +214,7 @@ impl Carrier {
             counts: Arc::default(),
             start: Instant::now(),
             late_ns: 0,
+            all_late: (0, 0),
             active: None,
         };
         for side in 0..2 {
@@ -265,6 +270,7 @@ impl Carrier {
             counts: Arc::clone(&self.counts),
             unseen: self.ports.iter().map(|(_, port)| port.unseen(&table)).sum(),
             late_ns: self.late_ns,
+            mean_late_ns: self.all_late.0 as f64 / self.all_late.1.max(1) as f64,
             cpu,
         })
     }
@@ -345,6 +351,8 @@ impl Carrier {
                     break;
                 };
                 self.late_ns = self.late_ns.max(now - due.at);
+                self.all_late.0 += now - due.at;
+                self.all_late.1 += 1;
                 self.leave(from, &mut due)?;
                 self.spare.push(due.bytes);
                 any = true;
