@@ -5,7 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use metaroce_endpoint::core::{Access, Buffer, Config, Endpoint, Event, Region, Service, Status};
+pub use metaroce_endpoint::core::Region;
+use metaroce_endpoint::core::{Access, Buffer, Config, Endpoint, Event, Service, Status};
 use metaroce_endpoint::udp::{Sockets, Timer};
 use metaroce_wire::crc;
 use metaroce_wire::metaroce::{Cbh, Msgh, Tagh};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot::Receiver;
 use tokio::sync::oneshot::error::TryRecvError;
 
-use crate::endpoint::{News, Party, SERVICE_PORT, Shape};
+use crate::endpoint::{News, Party, Region, SERVICE_PORT, Shape};
 use crate::machine;
 use crate::party::{Figures, Ready, Said, Usage, say};
 
@@ -195,7 +195,7 @@ async fn write_all(
     many: &Many,
     party: &mut Party,
     connections: &[u32],
-    (own, remote): (&metaroce_endpoint::core::Region, (u64, u32)),
+    (own, remote): (&Region, (u64, u32)),
 ) -> io::Result<()> {
     let start = Instant::now();
     let mut left: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
