@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 pub use metaroce_endpoint::core::Region;
-use metaroce_endpoint::core::{Access, Buffer, Config, Endpoint, Event, Service, Status};
+use metaroce_endpoint::core::{
+    Access, Buffer, Config, Data, Endpoint, Event, Misuse, Op, Remote, Service, Status, Work,
+};
 use metaroce_endpoint::udp::{Sockets, Timer};
 use metaroce_wire::crc;
 use metaroce_wire::metaroce::{Cbh, Msgh, Tagh};
@@ -18,12 +20,8 @@ use crate::party::{Bulk, Counted, Figures, Ready, Said, Window, say};
 const FIRST_SOURCE_PORT: u16 = 21_000;
 /// Port of the service, on both sides.
 pub const SERVICE_PORT: u16 = 20_999;
-/// Number of the service.
-const SERVICE: u32 = 1;
 /// Datagrams sent, or batches received, before other things get their turn.
 const TURN: usize = 64;
-/// Longest delay of an acknowledgment, us.
-const ACK_DELAY_US: u16 = 200;
 /// How long the end of a connection is waited for.
 const CLOSING: Duration = Duration::from_millis(500);
 
@@ -32,9 +30,9 @@ pub fn datagram(payload: u16) -> usize {
     Cbh::LEN + Msgh::LEN + Tagh::LEN + usize::from(payload) + crc::LEN
 }
 
-/// Whether packets can be sent in rows of this length on one path: so far they are sprayed one by one.
+/// Whether packets can be sent in rows of this length on one path.
 pub fn offers_rows_of(row: usize) -> bool {
-    row == 1
+    (1..=16).contains(&row)
 }
 
 /// What a connection is asked to be.
@@ -82,28 +80,9 @@ impl Party {
     /// # Errors
     /// When the system or the endpoint refuses.
     pub fn start(local: SocketAddr, shape: &Shape, accepts: bool) -> io::Result<Self> {
-        if !offers_rows_of(shape.row) {
-            return Err(io::Error::other(
-                "the endpoint has no such order of spraying",
-            ));
-        }
-        let mut core = Endpoint::new(Config {
-            local,
-            seed: u64::from(accepts),
-            source_ports: FIRST_SOURCE_PORT..FIRST_SOURCE_PORT + shape.paths,
-            ack_delay_us: ACK_DELAY_US,
-            max_connections: shape.connections,
-            max_regions: 4,
-        })
-        .map_err(io::Error::other)?;
-        let service = Service {
-            service_id: SERVICE,
-            paths: shape.paths,
-            streams: shape.streams,
-            payload_size: shape.payload,
-            msg_window: shape.depth,
-            initial_psn: None,
-        };
+        let core = Endpoint::new(config(local, u64::from(accepts), shape));
+        let mut core = core.map_err(io::Error::other)?;
+        let service = service(shape);
         if accepts {
             core.listen(service).map_err(io::Error::other)?;
         }
@@ -137,8 +116,7 @@ impl Party {
     /// # Errors
     /// When the endpoint refuses.
     pub fn register(&mut self, len: usize) -> io::Result<Region> {
-        let access = Access { remote_write: true };
-        self.core.register(len, access).map_err(io::Error::other)
+        self.core.register(len, WRITABLE).map_err(io::Error::other)
     }
 
     /// The bytes of a region.
@@ -158,12 +136,14 @@ impl Party {
         (offset, len): (usize, usize),
     ) -> io::Result<()> {
         let now = self.now();
-        let mr = own.mr;
-        let buffer = Buffer { mr, offset, len };
-        let va = peer.0 + offset as u64;
-        let posted = self
-            .core
-            .post_write(now, conn, stream, 0, buffer, va, peer.1);
+        let peer = (peer.0 + offset as u64, peer.1);
+        let posted = post(
+            &mut self.core,
+            now,
+            (conn, stream),
+            (own, offset, len),
+            peer,
+        );
         posted.map_err(io::Error::other)
     }
 
@@ -183,14 +163,14 @@ impl Party {
         while let Some(event) = self.core.poll_event() {
             self.news.push_back(match event {
                 Event::Established { conn, .. } => News::Established(conn),
-                Event::Completion {
-                    conn,
-                    status: Status::Success,
-                    ..
-                } => News::Written(conn),
-                Event::Completion { status, .. } => News::Ended(Some(status.to_string())),
+                Event::Completion(done) if done.status == Status::Success => {
+                    News::Written(done.conn)
+                }
+                Event::Completion(done) => News::Ended(Some(done.status.to_string())),
                 Event::Closed { .. } => News::Ended(None),
                 Event::Failed { message, .. } => News::Ended(Some(message)),
+                Event::StreamEnded { status, .. } => News::Ended(Some(status.to_string())),
+                Event::StreamOpened { .. } | Event::PathAlive { .. } => continue,
             });
         }
     }
@@ -270,33 +250,29 @@ pub struct Moved {
 /// When an endpoint refuses, or nothing moves any more.
 pub fn by_hand(payload: u16, paths: u16, message: usize, messages: usize) -> io::Result<Moved> {
     let address = |host| SocketAddr::from(([127, 0, 0, host], SERVICE_PORT));
-    let mut endpoints = Vec::new();
-    let service = Service {
-        service_id: SERVICE,
+    let shape = Shape {
         paths,
         streams: 1,
-        payload_size: payload,
-        msg_window: 16,
-        initial_psn: Some(1),
+        payload,
+        depth: 16,
+        row: 1,
+        connections: 1,
     };
+    let service = Service {
+        initial_psn: Some(1),
+        ..service(&shape)
+    };
+    let mut endpoints = Vec::new();
     for host in [1, 2] {
-        let endpoint = Endpoint::new(Config {
-            local: address(host),
-            seed: u64::from(host),
-            source_ports: FIRST_SOURCE_PORT..FIRST_SOURCE_PORT + paths,
-            ack_delay_us: ACK_DELAY_US,
-            max_connections: 1,
-            max_regions: 1,
-        });
+        let endpoint = Endpoint::new(config(address(host), u64::from(host), &shape));
         endpoints.push(endpoint.map_err(io::Error::other)?);
     }
     let [a, b] = endpoints.as_mut_slice() else {
         return Err(io::Error::other("there are two endpoints"));
     };
     b.listen(service).map_err(io::Error::other)?;
-    let access = Access { remote_write: true };
-    let own = a.register(message, access).map_err(io::Error::other)?;
-    let peer = b.register(message, access).map_err(io::Error::other)?;
+    let own = a.register(message, WRITABLE).map_err(io::Error::other)?;
+    let peer = b.register(message, WRITABLE).map_err(io::Error::other)?;
     let mut now = 1_000;
     a.connect(now, address(2), service)
         .map_err(io::Error::other)?;
@@ -330,9 +306,9 @@ pub fn by_hand(payload: u16, paths: u16, message: usize, messages: usize) -> io:
         while let Some(event) = a.poll_event() {
             match event {
                 Event::Established { conn: open, .. } => conn = Some(open),
-                Event::Completion { .. } => complete += 1,
-                Event::Failed { message, .. } => return Err(io::Error::other(message)),
-                Event::Closed { .. } => return Err(io::Error::other("closed")),
+                Event::Completion(done) if done.status == Status::Success => complete += 1,
+                Event::StreamOpened { .. } | Event::PathAlive { .. } => {}
+                other => return Err(io::Error::other(format!("{other:?}"))),
             }
         }
         while b.poll_event().is_some() {}
@@ -340,10 +316,8 @@ pub fn by_hand(payload: u16, paths: u16, message: usize, messages: usize) -> io:
             && posted < messages
             && posted < complete + 4
         {
-            let (mr, len) = (own.mr, message);
-            let buffer = Buffer { mr, offset: 0, len };
-            a.post_write(now, conn, 0, 0, buffer, peer.va, peer.rkey)
-                .map_err(io::Error::other)?;
+            let (local, remote) = ((&own, 0, message), (peer.va, peer.rkey));
+            post(a, now, (conn, 0), local, remote).map_err(io::Error::other)?;
             posted += 1;
             any = true;
         }
@@ -357,6 +331,48 @@ pub fn by_hand(payload: u16, paths: u16, message: usize, messages: usize) -> io:
         }
     }
     Ok(moved)
+}
+
+const WRITABLE: Access = Access {
+    remote_write: true,
+    remote_read: false,
+    remote_atomic: false,
+    invalidate: false,
+    domain: 0,
+};
+
+fn config(local: SocketAddr, seed: u64, shape: &Shape) -> Config {
+    Config {
+        seed,
+        source_ports: FIRST_SOURCE_PORT..FIRST_SOURCE_PORT + shape.paths,
+        max_connections: shape.connections,
+        spray_run: u8::try_from(shape.row).unwrap_or(0),
+        ..Config::new(local)
+    }
+}
+
+fn service(shape: &Shape) -> Service {
+    Service {
+        paths: shape.paths,
+        streams: shape.streams,
+        first_streams: shape.streams,
+        payload_size: shape.payload,
+        msg_window: shape.depth,
+        ..Service::default()
+    }
+}
+
+fn post(
+    core: &mut Endpoint,
+    now: u64,
+    (conn, stream): (u32, u16),
+    (own, offset, len): (&Region, usize, usize),
+    (va, rkey): (u64, u32),
+) -> Result<(), Misuse> {
+    let mr = own.mr;
+    let data = Data::Buffer(Buffer { mr, offset, len });
+    let op = Op::Write(Remote { va, rkey });
+    core.post(now, conn, stream, Work::new(0, op, data))
 }
 
 fn shape(bulk: &Bulk) -> Shape {
