@@ -1,0 +1,281 @@
+//! The programs at both sides: they carry out what is planned.
+
+use std::net::SocketAddr;
+
+use crate::api::{Buffer, Event, Features, Status, StreamConfig, WHOLE};
+use crate::oracle::{Half, HalfId, Receive};
+use crate::plan::{Action, Planned, S};
+use crate::shadow::Fill;
+use crate::work::LOCAL;
+use crate::world::{Conn, PORT, What, World, address, note};
+
+impl World {
+    // ---- connections --------------------------------------------------------------------------------------------
+
+    /// Sets up the connections one after the other.
+    pub fn start(&mut self) {
+        for n in 0..self.plan.conns.len() {
+            let plan = self.plan.conns[n].clone();
+            let mut services = plan.services;
+            for (side, service) in services.iter_mut().enumerate() {
+                if plan.srq[side] {
+                    service.stream.srq = Some(self.ends[plan.ends[side]].create_srq());
+                }
+            }
+            self.ends[plan.ends[1]].listen(services[1]).unwrap();
+            let peer = SocketAddr::new(address(plan.ends[1], 0), PORT);
+            let now = self.now;
+            let handle = self.ends[plan.ends[0]]
+                .connect(now, peer, services[0])
+                .unwrap();
+            self.oracle.ends.push(plan.ends);
+            self.conns.push(Conn {
+                ends: plan.ends,
+                handles: [Some(handle), None],
+                up: [false; 2],
+                over: [false; 2],
+                closing: false,
+                opening: 0,
+                streams: Vec::new(),
+                srqs: [services[0].stream.srq, services[1].stream.srq],
+            });
+            self.drain(plan.ends[0]);
+            self.run(60 * S, "the connection is not established", |w| {
+                w.conns[n].up == [true; 2]
+            });
+        }
+        let begin = self.now;
+        for outage in &mut self.net.plan.outages {
+            outage.from += begin;
+            outage.until += begin;
+        }
+        self.net.plan.heal_at = self.net.plan.heal_at.saturating_add(begin);
+        for planned in self.plan.actions.clone() {
+            self.at(begin + planned.at, What::Acts(planned));
+        }
+    }
+
+    pub fn program(&mut self, n: usize, side: usize, event: &Event) {
+        match event {
+            Event::Established { .. } => {
+                self.conns[n].up[side] = true;
+                let services = &self.plan.conns[n].services;
+                let agreed = services[0].streams.min(services[1].streams);
+                let first = services[0].first_streams.min(agreed);
+                for stream in (0..first).map(|i| 2 * i) {
+                    self.opened(n, side, stream);
+                }
+            }
+            Event::StreamOpened { stream, .. } => {
+                if usize::from(stream % 2) == side {
+                    self.conns[n].opening -= 1;
+                }
+                self.opened(n, side, *stream);
+            }
+            Event::StreamEnded { stream, .. } => {
+                let half = self.oracle.half((n, side, *stream));
+                if !half.open && usize::from(stream % 2) == side {
+                    self.conns[n].opening -= 1;
+                }
+            }
+            Event::Closed { .. } | Event::Failed { .. } => self.conns[n].over[side] = true,
+            Event::Completion(_) | Event::PathAlive { .. } => {}
+        }
+    }
+
+    fn opened(&mut self, n: usize, side: usize, stream: u16) {
+        let srq = self.conns[n].srqs[side];
+        let half = self.oracle.half((n, side, stream));
+        assert!(!half.open, "a stream is opened twice");
+        half.open = true;
+        half.srq = srq;
+        if !self.conns[n].streams.contains(&stream) {
+            self.conns[n].streams.push(stream);
+        }
+    }
+
+    fn agreed(&self, n: usize, feature: Features) -> bool {
+        WHOLE && self.plan.conns[n].agreed().has(feature)
+    }
+
+    /// The stream, or without RESET the connection, may end; work on it may be flushed.
+    pub fn allow_end(&mut self, n: usize, stream: u16) {
+        let of = self.agreed(n, Features::RESET).then_some(stream);
+        self.oracle.allow(n, of, None, Status::WrFlushErr);
+    }
+
+    // ---- actions ------------------------------------------------------------------------------------------------
+
+    pub fn act(&mut self, planned: &Planned) {
+        let (n, side, now) = (planned.conn, planned.side, self.now);
+        if let Action::Jump(by) = planned.action {
+            self.now += by;
+            return;
+        }
+        let conn = &self.conns[n];
+        let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
+        if conn.over[side] || conn.streams.is_empty() {
+            return;
+        }
+        let stream = conn.streams[planned.pick as usize % conn.streams.len()];
+        let id = (n, side, stream);
+        match planned.action {
+            Action::Post(post) => {
+                if self.oracle.half(id).open {
+                    self.post(id, post, planned.pick);
+                }
+            }
+            Action::Receive { short } => {
+                if self.oracle.half(id).open {
+                    self.receive(id, short);
+                }
+            }
+            Action::Withdraw => self.withdraw(id, planned.pick),
+            Action::Open => self.open_stream(n, side),
+            Action::Reset => {
+                if self.agreed(n, Features::RESET)
+                    && self.oracle.half(id).open
+                    && !self.oracle.half(id).ended
+                {
+                    self.allow_end(n, stream);
+                    self.ends[end].reset_stream(now, handle, stream).unwrap();
+                }
+            }
+            Action::Move { path, port, plane } => {
+                self.ends[end]
+                    .move_path(now, handle, path, Some(port), plane)
+                    .ok();
+            }
+            Action::Retire { path } => {
+                self.ends[end].retire_path(now, handle, path).ok();
+            }
+            Action::Plane { plane, up } => {
+                self.ends[end].set_plane(now, handle, plane, up).ok();
+            }
+            Action::Close => self.close(n, side),
+            Action::Abort => {
+                self.conns[n].closing = true;
+                self.oracle.allow(n, None, None, Status::WrFlushErr);
+                self.ends[end].abort(now, handle).ok();
+            }
+            Action::Jump(_) => {}
+        }
+    }
+
+    pub fn close(&mut self, n: usize, side: usize) {
+        let conn = &mut self.conns[n];
+        conn.closing = true;
+        let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
+        self.oracle.allow(n, None, None, Status::WrFlushErr);
+        self.ends[end].close(self.now, handle).ok();
+    }
+
+    fn open_stream(&mut self, n: usize, side: usize) {
+        let conn = &self.conns[n];
+        let (end, handle, srq) = (
+            conn.ends[side],
+            conn.handles[side].unwrap(),
+            conn.srqs[side],
+        );
+        let config = StreamConfig { domain: 0, srq };
+        let Ok(stream) = self.ends[end].open_stream(self.now, handle, config) else {
+            return;
+        };
+        self.conns[n].opening += 1;
+        // The peer may have no room for it, or not be done with the stream before under the same id.
+        self.oracle
+            .allow(n, Some(stream), Some(side), Status::WrFlushErr);
+        for side in 0..2 {
+            let half = self.oracle.half((n, side, stream));
+            assert!(
+                half.ended || !half.open,
+                "a stream that is open is opened again"
+            );
+            *half = Half::default();
+        }
+    }
+
+    fn withdraw(&mut self, id: HalfId, pick: u64) {
+        let conn = &self.conns[id.0];
+        let (end, handle) = (conn.ends[id.1], conn.handles[id.1].unwrap());
+        let half = self.oracle.half(id);
+        let waiting: Vec<u64> = half
+            .rx
+            .iter()
+            .filter(|r| !r.over)
+            .map(|r| r.wr_id)
+            .collect();
+        if half.srq.is_some() || waiting.is_empty() || !half.open || half.ended {
+            return;
+        }
+        let wr_id = waiting[pick as usize % waiting.len()];
+        if self.ends[end].withdraw_recv(handle, id.2, wr_id) == Ok(true) {
+            note(|| format!("withdrawn: receive {wr_id}"));
+            self.oracle
+                .withdrawn(id, wr_id, &self.ends)
+                .unwrap_or_else(|e| panic!("withdrawn receive {wr_id}: {e}"));
+        }
+    }
+
+    pub fn receive(&mut self, id: HalfId, short: bool) {
+        let conn = &self.conns[id.0];
+        let (end, handle, now) = (conn.ends[id.1], conn.handles[id.1].unwrap(), self.now);
+        let len = if short {
+            1
+        } else {
+            self.plan.conns[id.0].receive
+        };
+        let wr_id = self.wr_id();
+        let spot = self.place(end, len, LOCAL);
+        let buffer = Buffer {
+            mr: spot.mr,
+            offset: spot.offset,
+            len,
+        };
+        let receive = Receive {
+            wr_id,
+            spot,
+            len,
+            over: false,
+            bound: None,
+        };
+        if let Some(srq) = self.oracle.half(id).srq {
+            self.ends[end]
+                .post_srq_recv(now, srq, wr_id, buffer)
+                .unwrap();
+            self.oracle.regions.get_mut(&(end, spot.mr)).unwrap().open(
+                spot.offset,
+                len,
+                &Fill::Any,
+            );
+            self.oracle
+                .srqs
+                .entry((end, srq))
+                .or_default()
+                .push(receive);
+        } else {
+            match self.ends[end].post_recv(now, handle, id.2, wr_id, buffer) {
+                Ok(()) => self.oracle.receive_posted(id, receive),
+                Err(e) => self.refused(id, &e.to_string()),
+            }
+        }
+        note(|| format!("{now:>12} receive {wr_id} of {len} on {id:?}"));
+        if short {
+            self.oracle
+                .allow(id.0, Some(id.2), Some(id.1), Status::LocLenErr);
+            self.oracle
+                .allow(id.0, Some(id.2), Some(1 - id.1), Status::RemInvReqErr);
+            self.allow_end(id.0, id.2);
+        }
+    }
+
+    /// The core takes no work: something must have ended.
+    pub fn refused(&mut self, id: HalfId, why: &str) {
+        let conn = &self.conns[id.0];
+        let over = conn.closing || conn.over != [false; 2] || self.oracle.half(id).ended;
+        let may = self
+            .oracle
+            .allows(id.0, Some(id.2), id.1, Status::WrFlushErr);
+        assert!(over || may, "work is refused on {id:?}: {why}");
+    }
+}

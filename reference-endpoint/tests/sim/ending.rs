@@ -1,0 +1,135 @@
+//! How a run ends: all completes, the world falls silent, and every connection is closed.
+
+use crate::oracle::HalfId;
+use crate::plan::{Kind, MS, Post, S};
+use crate::world::{Conn, World, note};
+
+impl World {
+    // ---- the end ------------------------------------------------------------------------------------------------
+
+    /// Runs all that is planned, lets everything complete, and closes.
+    pub fn play(&mut self) {
+        self.start();
+        self.pass(self.plan.stop + self.plan.stop / 2 + 1);
+        let outages = self
+            .net
+            .plan
+            .outages
+            .iter()
+            .map(|o| o.until)
+            .max()
+            .unwrap_or(0);
+        self.pass(outages.saturating_sub(self.now));
+        self.settle();
+        self.check_silence();
+        for n in 0..self.conns.len() {
+            if self.conns[n].over == [false; 2] {
+                self.close(n, self.plan.closer);
+                for end in self.conns[n].ends {
+                    self.drain(end);
+                }
+            }
+            self.run(60 * S, "the connection does not end", |w| {
+                w.conns[n].over == [true; 2]
+            });
+        }
+        self.pass(30 * S);
+        assert!(
+            self.next_time().is_none(),
+            "timers run though all connections are over"
+        );
+        self.oracle
+            .finish(&self.ends)
+            .unwrap_or_else(|e| panic!("at the end: {e}"));
+        note(|| String::from("over"));
+    }
+
+    /// Posts the receives that are missing, and one last work on every stream that shows that all before it is done.
+    fn settle(&mut self) {
+        let ids: Vec<HalfId> = self.oracle.halves.keys().copied().collect();
+        for id in ids {
+            let half = self.oracle.half(id);
+            if half.open && !half.ended && !self.conns[id.0].over[id.1] {
+                let kind = Kind::Write;
+                let last = Post {
+                    kind,
+                    len: 0,
+                    signalled: true,
+                    solicited: false,
+                    fence: false,
+                    inline: false,
+                    wrong: None,
+                };
+                self.post(id, last, 0);
+            }
+        }
+        let limit = self.now + 150 * S;
+        let mut round = 0;
+        loop {
+            for end in 0..self.ends.len() {
+                self.drain(end);
+            }
+            if self.is_settled() {
+                return;
+            }
+            assert!(
+                self.now < limit,
+                "not everything completes: {}",
+                self.left()
+            );
+            self.post_missing(round);
+            self.pass((5 * MS) << (round / 32).min(6));
+            round += 1;
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        let conn_over = |id: &HalfId| self.conns[id.0].over == [true; 2];
+        let over_on_one = |c: &Conn| c.over[0] != c.over[1];
+        let done = self.oracle.halves.iter().all(|(id, half)| {
+            let peer = self.oracle.halves.get(&(id.0, 1 - id.1, id.2));
+            let all = peer.map_or(0, |p| p.consuming.len());
+            conn_over(id)
+                || half.ended
+                || (half.outstanding() == 0 && (half.consumed == all || half.rx_failed))
+        });
+        done && !self
+            .conns
+            .iter()
+            .any(|c| over_on_one(c) || (c.opening > 0 && c.over != [true; 2]))
+    }
+
+    fn post_missing(&mut self, round: u32) {
+        let ids: Vec<HalfId> = self.oracle.halves.keys().copied().collect();
+        for id in ids {
+            let wanted = self.oracle.half((id.0, 1 - id.1, id.2)).consuming.len();
+            let half = self.oracle.half(id);
+            let usable = half.open && !half.ended && !half.rx_failed;
+            let shared = half.srq.is_some();
+            let have = if shared {
+                half.consumed
+            } else {
+                half.slots.len()
+            };
+            let holes = half.slots.iter().skip(half.consumed).any(Option::is_none);
+            let more = have < wanted || holes;
+            if usable
+                && more
+                && !self.conns[id.0].over[id.1]
+                && (!shared || round.is_multiple_of(8))
+            {
+                self.receive(id, false);
+            }
+        }
+    }
+
+    /// With nothing to do hardly anything may happen.
+    fn check_silence(&mut self) {
+        self.pass(10 * S);
+        let steps = self.pass(10 * S);
+        assert!(
+            steps <= 40,
+            "{steps} steps within 10 s though nothing is to be done"
+        );
+    }
+}
