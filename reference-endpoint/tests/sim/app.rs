@@ -7,42 +7,17 @@ use crate::oracle::{Half, HalfId, Receive};
 use crate::plan::{Action, Planned, S};
 use crate::shadow::Fill;
 use crate::work::LOCAL;
-use crate::world::{Conn, PORT, What, World, address, note};
+use crate::world::{Conn, PORT, What, World, address, endpoint, note};
 
 impl World {
     // ---- connections --------------------------------------------------------------------------------------------
 
     /// Sets up the connections one after the other.
     pub fn start(&mut self) {
-        for n in 0..self.plan.conns.len() {
-            let plan = self.plan.conns[n].clone();
-            let mut services = plan.services;
-            for (side, service) in services.iter_mut().enumerate() {
-                if plan.srq[side] {
-                    service.stream.srq = Some(self.ends[plan.ends[side]].create_srq());
-                }
-            }
-            self.ends[plan.ends[1]].listen(services[1]).unwrap();
-            let peer = SocketAddr::new(address(plan.ends[1], 0), PORT);
-            let now = self.now;
-            let handle = self.ends[plan.ends[0]]
-                .connect(now, peer, services[0])
-                .unwrap();
-            self.oracle.ends.push(plan.ends);
-            self.conns.push(Conn {
-                ends: plan.ends,
-                handles: [Some(handle), None],
-                up: [false; 2],
-                over: [false; 2],
-                closing: false,
-                opening: 0,
-                streams: Vec::new(),
-                srqs: [services[0].stream.srq, services[1].stream.srq],
-            });
-            self.drain(plan.ends[0]);
-            self.run(60 * S, "the connection is not established", |w| {
-                w.conns[n].up == [true; 2]
-            });
+        let restarts = self.plan.theme == "restart";
+        let first = if restarts { 1 } else { self.plan.conns.len() };
+        for n in 0..first {
+            self.connect(n);
         }
         let begin = self.now;
         for outage in &mut self.net.plan.outages {
@@ -50,9 +25,81 @@ impl World {
             outage.until += begin;
         }
         self.net.plan.heal_at = self.net.plan.heal_at.saturating_add(begin);
+        self.schedule(first);
+    }
+
+    /// Has the actions on the connections up to `n` happen from now on.
+    fn schedule(&mut self, n: usize) {
+        let (begin, known) = (self.now, self.scheduled);
         for planned in self.plan.actions.clone() {
-            self.at(begin + planned.at, What::Acts(planned));
+            if (known..n).contains(&planned.conn) {
+                self.at(begin + planned.at, What::Acts(planned));
+            }
         }
+        self.scheduled = n;
+    }
+
+    /// Sets up the connections that wait for the end of those before.
+    pub fn start_again(&mut self) {
+        let n = self.scheduled;
+        if n < self.plan.conns.len() {
+            self.run(300 * S, "the connection does not end", |w| {
+                w.conns[0].over == [true; 2]
+            });
+            self.connect(n);
+            self.schedule(n + 1);
+            self.pass(self.plan.stop + self.plan.stop / 2 + 1);
+        }
+    }
+
+    fn connect(&mut self, n: usize) {
+        let plan = self.plan.conns[n].clone();
+        let mut services = plan.services;
+        for (side, service) in services.iter_mut().enumerate() {
+            if plan.srq[side] {
+                service.stream.srq = Some(self.ends[plan.ends[side]].create_srq());
+            }
+        }
+        self.ends[plan.ends[1]].listen(services[1]).unwrap();
+        let peer = SocketAddr::new(address(plan.ends[1], 0, self.plan.ipv6), PORT);
+        let handle = self.ends[plan.ends[0]]
+            .connect(self.now, peer, services[0])
+            .unwrap();
+        self.oracle.ends.push(plan.ends);
+        self.conns.push(Conn {
+            ends: plan.ends,
+            handles: [Some(handle), None],
+            up: [false; 2],
+            over: [false; 2],
+            closing: false,
+            opening: 0,
+            streams: Vec::new(),
+            srqs: [services[0].stream.srq, services[1].stream.srq],
+        });
+        if services[0].rnr_retries < 7 || services[1].rnr_retries < 7 {
+            self.oracle.allow(n, None, None, Status::RnrRetryExcErr);
+            self.oracle.allow(n, None, None, Status::WrFlushErr);
+        }
+        if self.plan.theme == "severed" || self.plan.theme == "restart" && n == 0 {
+            self.oracle.allow(n, None, None, Status::RetryExcErr);
+            self.oracle.allow(n, None, None, Status::WrFlushErr);
+        }
+        self.drain(plan.ends[0]);
+        self.run(60 * S, "the connection is not established", |w| {
+            w.conns[n].up == [true; 2]
+        });
+    }
+
+    /// The endpoint forgets everything: only the peer still knows of the connection.
+    fn restart(&mut self, n: usize, side: usize) {
+        let conn = &mut self.conns[n];
+        let end = conn.ends[side];
+        conn.over[side] = true;
+        conn.closing = true;
+        conn.handles[side] = None;
+        self.ends[end] = endpoint(&self.plan, end, 1);
+        self.oracle.forget(end);
+        self.arenas.retain(|class, _| class.0 != end);
     }
 
     pub fn program(&mut self, n: usize, side: usize, event: &Event) {
@@ -108,15 +155,24 @@ impl World {
 
     pub fn act(&mut self, planned: &Planned) {
         let (n, side, now) = (planned.conn, planned.side, self.now);
-        if let Action::Jump(by) = planned.action {
-            self.now += by;
-            return;
+        match planned.action {
+            Action::Jump(by) => {
+                self.now += by;
+                return;
+            }
+            Action::Deregister(mr) => {
+                let end = self.conns[n].ends[side];
+                self.ends[end].deregister(mr).ok();
+                self.oracle.regions.remove(&(end, mr));
+                return;
+            }
+            _ => {}
         }
         let conn = &self.conns[n];
-        let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
         if conn.over[side] || conn.streams.is_empty() {
             return;
         }
+        let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
         let stream = conn.streams[planned.pick as usize % conn.streams.len()];
         let id = (n, side, stream);
         match planned.action {
@@ -158,7 +214,8 @@ impl World {
                 self.oracle.allow(n, None, None, Status::WrFlushErr);
                 self.ends[end].abort(now, handle).ok();
             }
-            Action::Jump(_) => {}
+            Action::Restart => self.restart(n, side),
+            Action::Jump(_) | Action::Deregister(_) => {}
         }
     }
 

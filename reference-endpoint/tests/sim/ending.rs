@@ -11,23 +11,23 @@ impl World {
     pub fn play(&mut self) {
         self.start();
         self.pass(self.plan.stop + self.plan.stop / 2 + 1);
-        let outages = self
-            .net
-            .plan
-            .outages
-            .iter()
-            .map(|o| o.until)
-            .max()
-            .unwrap_or(0);
-        self.pass(outages.saturating_sub(self.now));
+        let outages = self.net.plan.outages.iter().map(|o| o.until);
+        let healed = outages.filter(|until| *until < self.now + 100 * S).max();
+        self.pass(healed.unwrap_or(0).saturating_sub(self.now));
+        self.start_again();
         self.settle();
         self.check_silence();
         for n in 0..self.conns.len() {
+            let sides = if self.plan.closer == 2 {
+                0..2
+            } else {
+                self.plan.closer..self.plan.closer + 1
+            };
             if self.conns[n].over == [false; 2] {
-                self.close(n, self.plan.closer);
-                for end in self.conns[n].ends {
-                    self.drain(end);
-                }
+                sides.for_each(|side| self.close(n, side));
+            }
+            for end in self.conns[n].ends {
+                self.drain(end);
             }
             self.run(60 * S, "the connection does not end", |w| {
                 w.conns[n].over == [true; 2]

@@ -18,7 +18,9 @@
 mod api;
 mod app;
 mod chance;
+mod draw;
 mod ending;
+mod every;
 mod mutants;
 mod net;
 mod oracle;

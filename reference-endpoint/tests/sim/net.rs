@@ -20,6 +20,8 @@ pub struct LinkPlan {
     /// Chance that a burst of losses begins, and its longest length in packets.
     pub burst: (u32, u64),
     pub twice: u32,
+    /// Packets of which a copy comes much later, up to 3 s.
+    pub late: u32,
     pub marked: u32,
     /// Backlog from which on packets are marked, ns.
     pub mark_from: Option<u64>,
@@ -28,11 +30,24 @@ pub struct LinkPlan {
     /// Packets in which one bit turns, and that are cut.
     pub corrupt: u32,
     pub cut: u32,
+    /// Packets that garbage follows, from the same source.
+    pub garbage: u32,
     /// Bits per second, and the longest backlog, ns.
     pub rate: Option<(u64, u64)>,
     pub outages: Vec<Outage>,
+    /// What becomes of single packets, by the number of the packet.
+    pub chosen: Option<Chosen>,
     /// From here on nothing is lost or changed, ns.
     pub heal_at: u64,
+}
+
+/// Of 64 packets from the so many-th on, those with a bit set are lost, or held up for a while.
+#[derive(Debug, Clone, Copy)]
+pub struct Chosen {
+    pub first: u64,
+    pub bits: u64,
+    /// How long, ns; 0 for ever.
+    pub held: u64,
 }
 
 /// Nothing passes for a while.
@@ -61,6 +76,7 @@ pub struct Net {
     busy: BTreeMap<(usize, usize, u8), u64>,
     burst: BTreeMap<(usize, usize), u64>,
     pub lost: u64,
+    carried: u64,
 }
 
 /// A packet on its way.
@@ -83,12 +99,31 @@ impl Net {
             busy: BTreeMap::new(),
             burst: BTreeMap::new(),
             lost: 0,
+            carried: 0,
         }
     }
 
     /// When and how a packet arrives, once or twice or never.
     pub fn carry(&mut self, now: u64, sent: &Sent<'_>) -> Vec<(u64, Ecn, Vec<u8>)> {
         let ill = now < self.plan.heal_at;
+        let number = self.carried;
+        self.carried += 1;
+        let bit = |c: &Chosen| {
+            (c.first..c.first + 64).contains(&number) && c.bits >> (number - c.first) & 1 == 1
+        };
+        if let Some(chosen) = self.plan.chosen.filter(bit) {
+            self.lost += u64::from(chosen.held == 0);
+            let late = (
+                now + self.plan.delay + chosen.held,
+                sent.ecn,
+                sent.bytes.to_vec(),
+            );
+            return if chosen.held > 0 {
+                vec![late]
+            } else {
+                Vec::new()
+            };
+        }
         if self.is_dark(now, sent) || (ill && self.is_lost(sent)) {
             self.lost += 1;
             return Vec::new();
@@ -108,6 +143,16 @@ impl Net {
                 ecn = Ecn::NotEct;
             }
         }
+        let late = ill && self.chance.in_thousand(self.plan.late);
+        let late = late.then(|| {
+            (
+                left + self.chance.below(3_000_000_000),
+                ecn,
+                sent.bytes.to_vec(),
+            )
+        });
+        let garbage = ill && self.chance.in_thousand(self.plan.garbage);
+        let garbage = garbage.then(|| (left + self.plan.delay, ecn, self.garbage(sent.bytes)));
         let copies = 1 + usize::from(ill && self.chance.in_thousand(self.plan.twice));
         (0..copies)
             .map(|_| {
@@ -117,6 +162,8 @@ impl Net {
                     self.damaged(sent.bytes, ill),
                 )
             })
+            .chain(late)
+            .chain(garbage)
             .collect()
     }
 
@@ -185,6 +232,24 @@ impl Net {
         }
         *latest = at;
         at
+    }
+
+    /// Nothing that an endpoint has sent: noise, or a packet with some noise in it.
+    fn garbage(&mut self, like: &[u8]) -> Vec<u8> {
+        let mut bytes = like.to_vec();
+        let noise = if self.chance.below(2) == 0 {
+            bytes.len() as u64
+        } else {
+            1 + self.chance.below(8)
+        };
+        for _ in 0..noise {
+            let at = self.chance.below(bytes.len() as u64) as usize;
+            bytes[at] = bytes[at].wrapping_add(self.chance.between(1, 255) as u8);
+        }
+        if self.chance.below(2) == 0 {
+            bytes.truncate(self.chance.below(60) as usize);
+        }
+        bytes
     }
 
     fn damaged(&mut self, bytes: &[u8], ill: bool) -> Vec<u8> {

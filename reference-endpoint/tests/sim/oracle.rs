@@ -20,6 +20,8 @@ pub struct Spot {
 pub enum Doom {
     No,
     Sure,
+    /// It depends on what comes first.
+    Maybe,
 }
 
 /// Work that was posted.
@@ -159,8 +161,10 @@ impl Oracle {
     // ---- posting ------------------------------------------------------------------------------------------------
 
     pub fn posted(&mut self, id: HalfId, msg: Msg, fill: &Fill) {
-        if let Some(spot) = msg.target.filter(|_| msg.doom != Doom::Sure) {
-            self.shadow(spot).open(spot.offset, msg.len, fill);
+        if let Some(spot) = msg.target.filter(|_| msg.doom != Doom::Sure)
+            && let Some(shadow) = self.shadow(spot)
+        {
+            shadow.open(spot.offset, msg.len, fill);
         }
         let half = self.half(id);
         let index = half.tx.len();
@@ -201,8 +205,9 @@ impl Oracle {
             half.slots.pop();
         }
         if bound.is_some() {
-            let memory = memory(ends, spot)?;
-            self.shadow(spot).shut_untouched(spot.offset, memory)?;
+            self.with(spot, ends, |s, memory| {
+                s.shut_untouched(spot.offset, memory)
+            })?;
         }
         Ok(())
     }
@@ -228,15 +233,32 @@ impl Oracle {
             let place = &mut self.half(peer).rx[receive];
             place.bound = Some(message);
             let (spot, room) = (place.spot, place.len);
-            if kind == WorkKind::Send && len <= room && doom != Doom::Sure {
-                self.shadow(spot)
-                    .open(spot.offset, len, &Fill::Payload(key, 0));
+            let comes = kind == WorkKind::Send && len <= room && doom != Doom::Sure;
+            if let Some(shadow) = self.shadow(spot).filter(|_| comes) {
+                shadow.open(spot.offset, len, &Fill::Payload(key, 0));
             }
         }
     }
 
-    pub fn shadow(&mut self, spot: Spot) -> &mut Shadow {
-        self.regions.get_mut(&(spot.end, spot.mr)).unwrap()
+    /// What the region must hold, if it is still there.
+    pub fn shadow(&mut self, spot: Spot) -> Option<&mut Shadow> {
+        self.regions.get_mut(&(spot.end, spot.mr))
+    }
+
+    /// Does something with what a region must hold and what it holds; nothing if it is gone.
+    pub fn with(
+        &mut self,
+        spot: Spot,
+        ends: &[Endpoint],
+        check: impl FnOnce(&mut Shadow, &[u8]) -> Checked,
+    ) -> Checked {
+        let Some(shadow) = self.regions.get_mut(&(spot.end, spot.mr)) else {
+            return Ok(());
+        };
+        let memory = ends[spot.end].memory(spot.mr);
+        let memory =
+            memory.ok_or_else(|| format!("region {} of end {} is gone", spot.mr, spot.end))?;
+        check(shadow, memory).map_err(|e| format!("region {} of end {}: {e}", spot.mr, spot.end))
     }
 
     // ---- events -------------------------------------------------------------------------------------------------
@@ -367,9 +389,8 @@ impl Oracle {
             _ => msg.target,
         };
         if let Some(spot) = spot {
-            let memory = memory(ends, spot)?;
-            let landed = self.shadow(spot).land(spot.offset, memory);
-            landed.map_err(|e| format!("message {wr_id}, region {}: {e}", spot.mr))?;
+            let landed = self.with(spot, ends, |s, memory| s.land(spot.offset, memory));
+            landed.map_err(|e| format!("message {wr_id}: {e}"))?;
         }
         Ok(())
     }
@@ -394,7 +415,7 @@ impl Oracle {
                 let old = success.then(|| u64::from_ne_bytes(bytes));
                 self.words[word].attempts[attempt].old = old;
             }
-            self.shadow(spot).freeze(spot.offset, memory)?;
+            self.with(spot, ends, |s, memory| s.freeze(spot.offset, memory))?;
             self.scrub(spot, msg.len, ends);
         }
         if let Some(spot) = msg.source {
@@ -406,7 +427,9 @@ impl Oracle {
     pub fn scrub(&mut self, spot: Spot, len: usize, ends: &mut [Endpoint]) {
         if self.scrub && len > 0 {
             let bytes = payload_of(mix(self.seed ^ spot.offset as u64 ^ 0x5c), 0, len);
-            self.shadow(spot).set(spot.offset, &bytes);
+            if let Some(shadow) = self.shadow(spot) {
+                shadow.set(spot.offset, &bytes);
+            }
             if let Some(memory) = ends[spot.end].memory_mut(spot.mr) {
                 memory[spot.offset..spot.offset + len].copy_from_slice(&bytes);
             }
@@ -438,8 +461,7 @@ impl Oracle {
             let msg = &self.halves[&peer].tx[i];
             let placed_here = msg.kind == WorkKind::Write;
             if let Some(spot) = msg.target.filter(|_| placed_here) {
-                let memory = memory(ends, spot)?;
-                self.shadow(spot).freeze(spot.offset, memory)?;
+                self.with(spot, ends, |s, memory| s.freeze(spot.offset, memory))?;
             }
         }
         Ok(())
@@ -460,6 +482,23 @@ impl Oracle {
         self.check_end(self.ends[conn][side], ends)
     }
 
+    /// An endpoint has lost its memory, and whatever it knew.
+    pub fn forget(&mut self, end: usize) {
+        self.regions.retain(|(of, _), _| *of != end);
+        self.srqs.retain(|(of, _), _| *of != end);
+        let ends = &self.ends;
+        for (id, half) in &mut self.halves {
+            if ends[id.0][id.1] == end {
+                *half = Half {
+                    ended: true,
+                    open: half.open,
+                    consumed: half.consumed,
+                    ..Half::default()
+                };
+            }
+        }
+    }
+
     /// Compares all memory of an end.
     pub fn check_end(&self, end: usize, ends: &[Endpoint]) -> Checked {
         for ((_, mr), shadow) in self.regions.range((end, 0)..(end + 1, 0)) {
@@ -477,7 +516,8 @@ impl Oracle {
         for end in 0..ends.len() {
             self.check_end(end, ends)?;
         }
-        for word in &self.words {
+        let there = |word: &&Word| self.regions.contains_key(&(word.spot.end, word.spot.mr));
+        for word in self.words.iter().filter(there) {
             word.check(word.value(memory(ends, word.spot)?))?;
         }
         Ok(())

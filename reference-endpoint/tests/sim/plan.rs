@@ -2,7 +2,8 @@
 
 use crate::api::{Features, Service, StreamConfig, WHOLE};
 use crate::chance::Chance;
-use crate::net::{Dark, LinkPlan, Outage};
+use crate::draw::{conn, kind, link, long, wrong};
+use crate::net::LinkPlan;
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -45,6 +46,8 @@ pub enum Wrong {
     Domain,
     /// An atomic operation on half a word.
     Unaligned,
+    /// A region that is deregistered while the work is under way.
+    Going,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +85,10 @@ pub enum Action {
     },
     Close,
     Abort,
+    /// A region goes.
+    Deregister(u32),
+    /// The endpoint at this side forgets everything and starts anew.
+    Restart,
     /// The clock of everybody jumps forward, ns.
     Jump(u64),
 }
@@ -116,6 +123,11 @@ pub struct Plan {
     pub ack_delay_us: u16,
     pub capacity_mbps: Option<u32>,
     pub spray_run: u8,
+    pub ipv6: bool,
+    /// The driver runs timers late, up to this, ns.
+    pub late_timers: u64,
+    /// Packets that the driver takes at a time; 0 for all.
+    pub per_poll: u32,
     pub conns: Vec<ConnPlan>,
     pub link: LinkPlan,
     pub actions: Vec<Planned>,
@@ -124,18 +136,19 @@ pub struct Plan {
     pub stop: u64,
     /// Something is planned that work or connections may fail of.
     pub harm: bool,
-    /// The last close, if nothing closes before: by which side.
+    /// The last close, if nothing closes before: by which side, or by both.
     pub closer: usize,
 }
 
-const THEMES: [&str; 12] = [
+const THEMES: [&str; 14] = [
     "calm", "loss", "heavy", "bursts", "outage", "reorder", "marks", "queue", "damage", "many",
-    "wrong", "closing",
+    "wrong", "closing", "severed", "restart",
 ];
 
 impl Plan {
     pub fn new(seed: u64) -> Self {
-        let theme = THEMES[(seed % THEMES.len() as u64) as usize];
+        let themes = if WHOLE { THEMES.len() } else { 12 };
+        let theme = THEMES[seed as usize % themes];
         let mut chance = Chance::new(seed, 0x71a9);
         let ends = if chance.below(8) == 0 { 3 } else { 2 };
         let planes = if WHOLE && chance.below(4) == 0 {
@@ -161,19 +174,123 @@ impl Plan {
             capacity_mbps: (WHOLE && chance.below(5) == 0)
                 .then(|| chance.pick(&[100, 1000, 10_000])),
             spray_run: chance.pick(&[1, 1, 4, 16]),
+            ipv6: chance.below(4) == 0,
+            late_timers: chance.pick(&[0, 0, 0, 0, 100 * US, 5 * MS]),
+            per_poll: chance.pick(&[0, 0, 0, 1, 7]),
             conns,
             link: link(&mut chance, theme, stop, planes),
             actions: Vec::new(),
             scrub: chance.below(4) > 0,
             stop,
-            harm: theme == "wrong" || theme == "closing",
-            closer: chance.below(2) as usize,
+            harm: ["wrong", "closing", "severed", "restart"].contains(&theme),
+            closer: chance.below(3) as usize,
         };
         plan.fill(&mut chance);
         plan
     }
 
+    /// A short exchange on two paths without any chance in it: a Send and a Write each way.
+    pub fn short() -> Self {
+        let service = Service {
+            service_id: 1,
+            paths: 2,
+            streams: 2,
+            first_streams: 1,
+            payload_size: 256,
+            msg_window: 4,
+            initial_psn: Some(0xffff_ffff),
+            features: Features(!Features::RESERVED.0),
+            read_depth: 1,
+            atomic_depth: 1,
+            extra_planes: 0,
+            rnr_retries: 7,
+            stream: StreamConfig::default(),
+        };
+        let conn = ConnPlan {
+            ends: [0, 1],
+            services: [service; 2],
+            srq: [false; 2],
+            receive: 600,
+        };
+        let mut plan = Self {
+            theme: "short",
+            ends: 2,
+            planes: 0,
+            ack_delay_us: 0,
+            capacity_mbps: None,
+            spray_run: 1,
+            ipv6: false,
+            late_timers: 0,
+            per_poll: 0,
+            conns: vec![conn],
+            link: LinkPlan {
+                delay: 100 * US,
+                heal_at: u64::MAX,
+                ..LinkPlan::default()
+            },
+            actions: Vec::new(),
+            scrub: true,
+            stop: MS,
+            harm: false,
+            closer: 0,
+            ..Self::new(0)
+        };
+        for side in 0..2 {
+            let kinds = if WHOLE {
+                vec![Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd]
+            } else {
+                vec![Kind::Send, Kind::Write]
+            };
+            for kind in kinds {
+                let len = if kind == Kind::FetchAdd { 8 } else { 300 };
+                let post = Post {
+                    kind,
+                    len,
+                    signalled: true,
+                    solicited: false,
+                    fence: false,
+                    inline: false,
+                    wrong: None,
+                };
+                let receive = Action::Receive { short: false };
+                let planned = Planned {
+                    at: 0,
+                    conn: 0,
+                    side,
+                    pick: 0,
+                    action: Action::Post(post),
+                };
+                plan.actions.push(planned.clone());
+                if kind == Kind::Send {
+                    plan.actions.push(Planned {
+                        side: 1 - side,
+                        action: receive,
+                        ..planned
+                    });
+                }
+            }
+        }
+        plan
+    }
+
     fn fill(&mut self, chance: &mut Chance) {
+        if self.theme == "wrong" && WHOLE && chance.below(6) == 0 {
+            for service in &mut self.conns[0].services {
+                service.rnr_retries = chance.below(7) as u8;
+            }
+        }
+        if self.theme == "restart" {
+            // The second connection is between the same two, after one of them has started anew.
+            self.conns[1].ends = self.conns[0].ends;
+            let (at, side) = (chance.below(self.stop), chance.below(2) as usize);
+            self.actions.push(Planned {
+                at,
+                conn: 0,
+                side,
+                pick: 0,
+                action: Action::Restart,
+            });
+        }
         let few = chance.pick(&[3, 10, 30, 60]);
         for conn in 0..self.conns.len() {
             let late = chance.below(4);
@@ -184,7 +301,7 @@ impl Plan {
             self.other_actions(chance, conn);
         }
         self.actions.sort_by_key(|a| a.at);
-        if chance.below(16) == 0 && self.theme != "outage" {
+        if chance.below(16) == 0 && !["outage", "severed"].contains(&self.theme) {
             let at = chance.below(self.stop);
             let jump = Action::Jump(chance.between(1, 5) * S);
             self.actions.push(Planned {
@@ -314,176 +431,8 @@ impl Plan {
     }
 }
 
-fn long(chance: &mut Chance, size: usize) -> usize {
-    match chance.below(40) {
-        0 => 1 << 20,
-        1..=4 => 256 * 1024,
-        _ => 32 * size,
-    }
-}
-
-fn kind(chance: &mut Chance, plan: &ConnPlan, side: usize) -> Kind {
-    if !WHOLE {
-        return chance.pick(&[Kind::Send, Kind::Write]);
-    }
-    let agreed = plan.agreed();
-    let asked = plan.services[1 - side];
-    loop {
-        let kind = chance.pick(&[
-            Kind::Send,
-            Kind::SendImm,
-            Kind::SendInv,
-            Kind::Write,
-            Kind::Write,
-            Kind::WriteImm,
-            Kind::Read,
-            Kind::CmpSwap,
-            Kind::FetchAdd,
-        ]);
-        let possible = match kind {
-            Kind::SendImm | Kind::WriteImm => agreed.has(Features::IMM),
-            Kind::SendInv => agreed.has(Features::INV),
-            Kind::Read => asked.read_depth > 0,
-            Kind::CmpSwap | Kind::FetchAdd => asked.atomic_depth > 0,
-            _ => true,
-        };
-        if possible {
-            return kind;
-        }
-    }
-}
-
-fn wrong(chance: &mut Chance, kind: Kind) -> Option<Wrong> {
-    let any = [
-        Wrong::Key,
-        Wrong::Access,
-        Wrong::Bounds,
-        Wrong::Gone,
-        Wrong::Domain,
-        Wrong::Unaligned,
-    ];
-    let wrong = if WHOLE {
-        chance.pick(&any)
-    } else {
-        chance.pick(&any[..2])
-    };
-    match kind {
-        Kind::Write | Kind::WriteImm | Kind::Read => (wrong != Wrong::Unaligned).then_some(wrong),
-        Kind::CmpSwap | Kind::FetchAdd => Some(wrong),
-        Kind::SendInv => Some(Wrong::Key),
-        _ => None,
-    }
-}
-
 impl ConnPlan {
     pub fn agreed(&self) -> Features {
         Features(self.services[0].features.0 & self.services[1].features.0)
     }
-}
-
-fn conn(chance: &mut Chance, n: usize, ends: usize, planes: u8) -> ConnPlan {
-    let pairs = [[0, 1], [2, 1], [1, 0], [0, 2]];
-    let pair = if ends == 3 {
-        pairs[(n + 1) % 4]
-    } else {
-        pairs[(n % 2) * 2]
-    };
-    let first = chance.pick(&[1, 1, 2, 3, 8]);
-    let services = [0, 1].map(|_| service(chance, first, planes));
-    ConnPlan {
-        ends: pair,
-        services,
-        srq: [0, 1].map(|_| WHOLE && chance.below(5) == 0),
-        receive: chance.pick(&[600, 5_000, 20_000, 20_000, 70_000]),
-    }
-}
-
-fn service(chance: &mut Chance, first: u16, extra_planes: u8) -> Service {
-    let near_wrap = Some(0xffff_ffff_u32.wrapping_sub(chance.below(200) as u32));
-    let mut features = Features(!Features::RESERVED.0);
-    if chance.below(3) == 0 {
-        features = Features(features.0 & chance.below(1 << 16) as u16);
-    }
-    Service {
-        service_id: 1,
-        paths: chance.pick(&[1, 2, 3, 4, 8, 8, 16, 64]),
-        streams: first + chance.below(8) as u16,
-        first_streams: first,
-        payload_size: chance.pick(&[256, 512, 1024, 1024, 4096, 8192]),
-        msg_window: chance.pick(&[1, 2, 3, 8, 64, 1024]),
-        initial_psn: if chance.below(2) == 0 {
-            near_wrap
-        } else {
-            None
-        },
-        features,
-        read_depth: chance.pick(&[0, 1, 2, 16]),
-        atomic_depth: chance.pick(&[0, 1, 2, 16]),
-        extra_planes,
-        rnr_retries: 7,
-        stream: StreamConfig::default(),
-    }
-}
-
-fn link(chance: &mut Chance, theme: &'static str, stop: u64, planes: u8) -> LinkPlan {
-    let delay = chance.pick(&[2 * US, 20 * US, 300 * US, 300 * US, 5 * MS, 40 * MS]);
-    let mut link = LinkPlan {
-        delay,
-        jitter: chance.pick(&[0, delay / 10, delay, 4 * delay]),
-        heal_at: if chance.below(3) == 0 { stop } else { u64::MAX },
-        ..LinkPlan::default()
-    };
-    match theme {
-        "loss" | "many" | "closing" | "wrong" => {
-            let all = chance.pick(&[0, 1, 10, 50]);
-            link.loss = [all; 3];
-        }
-        "heavy" => {
-            link.loss = chance.pick(&[[120, 0, 0], [0, 150, 0], [120, 120, 20], [0, 400, 10]])
-        }
-        "bursts" => link.burst = (chance.between(1, 12) as u32, chance.pick(&[4, 16, 64])),
-        "outage" => {
-            let of = match chance.below(4) {
-                0 => Dark::Port(chance.below(2) as usize, 50_000 + chance.below(8) as u16),
-                1 => Dark::From(chance.below(2) as usize),
-                2 if planes > 0 => Dark::Plane(chance.below(u64::from(planes) + 1) as u8),
-                _ => Dark::All,
-            };
-            let from = chance.below(stop);
-            let long = if matches!(of, Dark::Port(..)) && WHOLE {
-                3 * S
-            } else {
-                300 * MS
-            };
-            link.outages.push(Outage {
-                from,
-                until: from + chance.below(long),
-                of,
-            });
-        }
-        "reorder" => {
-            link.reorder = chance.pick(&[10, 100, 300]);
-            link.loss = [chance.pick(&[0, 10, 50]); 3];
-        }
-        "marks" => {
-            link.marked = chance.pick(&[10, 300, 1000]);
-            link.bleached = chance.pick(&[0, 300, 1000]);
-            link.loss = [chance.pick(&[0, 20]); 3];
-        }
-        "queue" => {
-            let rate = chance.pick(&[20_000_000, 200_000_000, 2_000_000_000]);
-            let backlog = chance.pick(&[2 * MS, 10 * MS]);
-            link.rate = Some((rate, backlog));
-            link.mark_from = (chance.below(2) == 0).then_some(backlog / 4);
-        }
-        "damage" => {
-            link.corrupt = chance.pick(&[5, 50]);
-            link.cut = chance.pick(&[0, 20]);
-        }
-        _ => {}
-    }
-    if theme != "calm" {
-        link.twice = chance.pick(&[0, 10, 100]);
-    }
-    link
 }

@@ -110,6 +110,9 @@ impl Oracle {
             return Ok(());
         };
         let word = &self.words[word];
+        if !self.regions.contains_key(&(word.spot.end, word.spot.mr)) {
+            return Ok(());
+        }
         let now = word.value(memory(ends, word.spot)?);
         if word.attempts[attempt].is_in(now) {
             Ok(())
@@ -139,15 +142,15 @@ impl Oracle {
         let receive = receive.ok_or_else(|| format!("{done:?}: no such receive in the queue"))?;
         receive.over = true;
         let (spot, room) = (receive.spot, receive.len);
-        let memory = memory(ends, spot)?;
-        let shadow = self.shadow(spot);
         let len = if msg.kind == WorkKind::Send {
-            msg.len
+            msg.len.min(room)
         } else {
             0
         };
-        shadow.settle(spot.offset, len.min(room), &Fill::Payload(msg.key, 0));
-        shadow.land(spot.offset, memory)?;
+        self.with(spot, ends, |shadow, memory| {
+            shadow.settle(spot.offset, len, &Fill::Payload(msg.key, 0));
+            shadow.land(spot.offset, memory)
+        })?;
         Ok((spot, room))
     }
 
@@ -185,8 +188,7 @@ impl Oracle {
                 return Err(format!("{done:?}: no message is too long for it"));
             }
         }
-        let memory = memory(ends, spot)?;
-        self.shadow(spot).freeze(spot.offset, memory)?;
+        self.with(spot, ends, |s, memory| s.freeze(spot.offset, memory))?;
         self.scrub(spot, len, ends);
         Ok(())
     }

@@ -27,6 +27,10 @@ struct Path {
     reported: BTreeSet<u32>,
     /// The sender knows that it is over.
     retired: bool,
+    /// The sender has given it up.
+    left: bool,
+    /// Source port of the latest data packet.
+    port: u16,
 }
 
 /// Receiver and the id under which it receives.
@@ -44,16 +48,18 @@ pub struct Watch {
     /// Credit that has reached the sender, by receiver of the messages and stream.
     credit: BTreeMap<(To, u16), u16>,
     bytes: u64,
+    ipv6: bool,
 }
 
 impl Watch {
-    pub fn new(_plan: &Plan) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         Self {
             pairs: BTreeMap::new(),
             paths: BTreeMap::new(),
             pieces: BTreeMap::new(),
             credit: BTreeMap::new(),
             bytes: 0,
+            ipv6: plan.ipv6,
         }
     }
 
@@ -71,8 +77,8 @@ impl Watch {
     pub fn sent(&mut self, _now: u64, sent: &Sent<'_>) {
         let packet = parse_unsealed(sent.bytes).unwrap_or_else(|e| panic!("an endpoint sends {e}"));
         let pseudo = PseudoHeader::new(
-            address(sent.from, sent.plane),
-            SocketAddr::new(address(sent.to, sent.plane), PORT),
+            address(sent.from, sent.plane, self.ipv6),
+            SocketAddr::new(address(sent.to, sent.plane, self.ipv6), PORT),
         );
         assert!(verify(&pseudo, sent.bytes).is_ok(), "a wrong CRC is sent");
         self.bytes += sent.bytes.len() as u64;
@@ -85,7 +91,7 @@ impl Watch {
         };
         assert_eq!(sent.ecn, mark, "ECN-001, ECN-002");
         if cbh.opcode.is_data() {
-            self.data_sent(to, &cbh, sent.bytes, &packet.body);
+            self.data_sent(to, &cbh, sent, &packet.body);
         }
         match packet.body {
             Body::Confirm(confirm) => {
@@ -96,6 +102,10 @@ impl Watch {
                 self.pairs
                     .insert(theirs, (mine, confirm.params.isn.value()));
             }
+            Body::PathRetire(_) => {
+                let path = self.path(to, &cbh);
+                (path.left, path.port) = (true, 0);
+            }
             Body::Ack(_) => self.report_sent(to, &cbh, cbh.psn, &Sack::EMPTY),
             Body::AckSack(ack) => self.report_sent(to, &cbh, cbh.psn, &ack.sack),
             Body::PathProbeAck(ack) => self.report_sent(to, &cbh, ack.cum_psn, &ack.sack),
@@ -103,9 +113,18 @@ impl Watch {
         }
     }
 
-    fn data_sent(&mut self, to: To, cbh: &Cbh, bytes: &[u8], body: &Body<'_>) {
+    fn data_sent(&mut self, to: To, cbh: &Cbh, sent: &Sent<'_>, body: &Body<'_>) {
         let psn = cbh.psn.value();
-        let mut fixed = bytes.to_vec();
+        self.path(to, cbh).port = sent.port;
+        let here = (to, cbh.path, cbh.epoch);
+        let own = self.paths.range((to, 0, 0)..(to, 255, 255));
+        for (other, path) in own.filter(|(id, path)| **id != here && !path.left) {
+            assert!(
+                path.port != sent.port,
+                "PATH-002: {here:?} leaves from the port of {other:?}"
+            );
+        }
+        let mut fixed = sent.bytes.to_vec();
         fixed[2] = 0;
         fixed[12..16].fill(0);
         let end = fixed.len() - 4;
@@ -215,7 +234,10 @@ impl Watch {
 
     /// A packet is about to be handed to `to`. Damaged ones are passed over.
     pub fn delivered(&mut self, end: usize, plane: u8, from: SocketAddr, bytes: &[u8]) {
-        let pseudo = PseudoHeader::new(from.ip(), SocketAddr::new(address(end, plane), PORT));
+        let pseudo = PseudoHeader::new(
+            from.ip(),
+            SocketAddr::new(address(end, plane, self.ipv6), PORT),
+        );
         let Ok(packet) = parse(bytes, &pseudo) else {
             return;
         };

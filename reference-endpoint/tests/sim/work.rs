@@ -3,10 +3,10 @@
 use crate::api::{Access, Buffer, Data, Op, Remote, Status, Work, WorkKind};
 use crate::chance::{mix, payload_of};
 use crate::oracle::{Doom, HalfId, Msg, Spot};
-use crate::plan::{Kind, Post, Wrong};
+use crate::plan::{Action, Kind, Planned, Post, Wrong};
 use crate::shadow::{Fill, Shadow};
 use crate::words::{ADDS, Attempt, Change, Word};
-use crate::world::{World, note};
+use crate::world::{What, World, note};
 
 /// Bytes of a region that many messages share.
 const ARENA: usize = 32 * 1024;
@@ -147,7 +147,23 @@ impl World {
                     };
                     draft.msg.word = Some((word, self.oracle.attempt(word, attempt)));
                 }
-                if draft.msg.doom == Doom::Sure {
+                if let Some((peer, mr)) = self.going.take() {
+                    let at = now + mix(wr_id) % (self.plan.stop / 8 + 1);
+                    let action = Action::Deregister(mr);
+                    let side = usize::from(self.conns[id.0].ends[1] == peer);
+                    let (conn, pick) = (id.0, 0);
+                    self.at(
+                        at,
+                        What::Acts(Planned {
+                            at,
+                            conn,
+                            side,
+                            pick,
+                            action,
+                        }),
+                    );
+                }
+                if draft.msg.doom != Doom::No {
                     let status = match post.wrong {
                         Some(Wrong::Unaligned) => Status::LocQpOpErr,
                         _ => Status::RemAccessErr,
@@ -302,6 +318,19 @@ impl World {
                 self.ends[peer].deregister(mr).unwrap();
                 self.oracle.regions.remove(&(peer, mr));
                 remote
+            }
+            Wrong::Going => {
+                msg.doom = Doom::Maybe;
+                let mr = self.register(peer, msg.len, access);
+                if msg.kind == WorkKind::Write {
+                    msg.target = Some(Spot {
+                        end: peer,
+                        mr,
+                        offset: 0,
+                    });
+                }
+                self.going = Some((peer, mr));
+                of(self, mr)
             }
             Wrong::Domain => {
                 let mr = self.register(

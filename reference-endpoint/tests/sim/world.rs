@@ -2,16 +2,17 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use metaroce_wire::metaroce::Opcode;
 
-use crate::api::{Config, Ecn, Endpoint, Event};
+use crate::api::{Config, Ecn, Endpoint, Event, Transmit};
+use crate::chance::mix;
 use crate::mutants::Mutation;
 use crate::net::{Net, Sent};
 use crate::oracle::Oracle;
-use crate::plan::{Plan, Planned, S};
+use crate::plan::{Plan, Planned, S, US};
 use crate::watch::Watch;
 
 pub const PORT: u16 = 49_200;
@@ -25,6 +26,8 @@ pub enum What {
         bytes: Vec<u8>,
     },
     Acts(Planned),
+    /// The driver takes more of what an endpoint has to send.
+    Polls(usize),
 }
 
 struct Entry {
@@ -80,6 +83,12 @@ pub struct World {
     pub sent: u64,
     spins: (u64, u32),
     pub next_wr_id: u64,
+    /// Ends of which the driver cannot take more at the moment.
+    blocked: BTreeSet<usize>,
+    /// A region that goes once the work that names it is posted.
+    pub going: Option<(usize, u32)>,
+    /// Connections of which the actions are under way.
+    pub scheduled: usize,
     /// The region that is being filled, by end and what the peer may do with it.
     pub arenas: BTreeMap<(usize, bool, bool), u32>,
 }
@@ -108,31 +117,43 @@ pub fn take_notes() -> Vec<String> {
     LATEST.with_borrow_mut(|latest| latest.drain(..).collect())
 }
 
-pub fn address(end: usize, plane: u8) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::new(192, 0, plane + 2, end as u8 + 1))
+pub fn address(end: usize, plane: u8, ipv6: bool) -> IpAddr {
+    let (end, plane) = (end as u8 + 1, plane + 2);
+    if ipv6 {
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, u16::from(plane), u16::from(end)).into()
+    } else {
+        Ipv4Addr::new(192, 0, plane, end).into()
+    }
 }
 
 fn place(ip: IpAddr) -> (usize, u8) {
     match ip {
         IpAddr::V4(ip) => (usize::from(ip.octets()[3]) - 1, ip.octets()[2] - 2),
-        IpAddr::V6(_) => unreachable!("all addresses here are of version 4"),
+        IpAddr::V6(ip) => {
+            let ip = ip.octets();
+            (usize::from(ip[15]) - 1, ip[13] - 2)
+        }
     }
+}
+
+/// An endpoint of the plan, in its so many-th life.
+pub fn endpoint(plan: &Plan, end: usize, life: u64) -> Endpoint {
+    let of = |plane| address(end, plane, plan.ipv6);
+    Endpoint::new(Config {
+        seed: plan.seed * 4 + end as u64 + (life << 40),
+        planes: (1..=plan.planes).map(of).collect(),
+        ack_delay_us: plan.ack_delay_us,
+        capacity_mbps: plan.capacity_mbps,
+        spray_run: plan.spray_run,
+        ..Config::new(SocketAddr::new(of(0), PORT))
+    })
+    .unwrap()
 }
 
 impl World {
     pub fn new(plan: Plan, mutation: Option<Mutation>) -> Self {
         take_notes();
-        let ends = (0..plan.ends).map(|end| {
-            Endpoint::new(Config {
-                seed: plan.seed * 4 + end as u64,
-                planes: (1..=plan.planes).map(|plane| address(end, plane)).collect(),
-                ack_delay_us: plan.ack_delay_us,
-                capacity_mbps: plan.capacity_mbps,
-                spray_run: plan.spray_run,
-                ..Config::new(SocketAddr::new(address(end, 0), PORT))
-            })
-            .unwrap()
-        });
+        let ends = (0..plan.ends).map(|end| endpoint(&plan, end, 0));
         Self {
             now: 1_000,
             ends: ends.collect(),
@@ -147,6 +168,9 @@ impl World {
             sent: 0,
             spins: (0, 0),
             next_wr_id: 1,
+            blocked: BTreeSet::new(),
+            going: None,
+            scheduled: 0,
             arenas: BTreeMap::new(),
             plan,
         }
@@ -165,7 +189,7 @@ impl World {
     pub fn drain(&mut self, end: usize) {
         let mut out = Vec::new();
         let mut packets = 0;
-        while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut out) {
+        while let Some(transmit) = self.poll(end, packets, &mut out) {
             packets += 1;
             assert!(packets < 100_000, "an endpoint sends without end");
             self.sent += 1;
@@ -181,7 +205,6 @@ impl World {
                 ecn: transmit.ecn,
                 bytes: &out,
             };
-            self.watch.sent(now, &sent);
             let flights = self.net.carry(now, &sent);
             note(|| {
                 format!(
@@ -191,6 +214,7 @@ impl World {
                     if flights.is_empty() { " LOST" } else { "" }
                 )
             });
+            self.watch.sent(now, &sent);
             let source = SocketAddr::new(transmit.src_ip, transmit.src_port);
             for (at, ecn, bytes) in flights {
                 self.at(
@@ -217,6 +241,24 @@ impl World {
         for event in events {
             self.happened(end, &event);
         }
+    }
+
+    fn poll(&mut self, end: usize, taken: u32, out: &mut Vec<u8>) -> Option<Transmit> {
+        if self.plan.per_poll > 0 && taken >= self.plan.per_poll {
+            self.blocked.insert(end);
+            self.at(self.now + 20 * US, What::Polls(end));
+            return None;
+        }
+        self.ends[end].poll_transmit(self.now, out)
+    }
+
+    /// When the driver runs the timers of an endpoint.
+    fn timer(&self, end: usize) -> Option<u64> {
+        if self.blocked.contains(&end) {
+            return None;
+        }
+        let at = self.ends[end].poll_timeout()?;
+        Some(at.saturating_add(mix(at) % (self.plan.late_timers + 1)))
     }
 
     fn happened(&mut self, end: usize, event: &Event) {
@@ -258,7 +300,7 @@ impl World {
     }
 
     pub fn next_time(&self) -> Option<u64> {
-        let timer = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
+        let timer = (0..self.ends.len()).filter_map(|end| self.timer(end)).min();
         let entry = self.queue.peek().map(|e| e.0.at);
         timer.into_iter().chain(entry).min()
     }
@@ -284,20 +326,32 @@ impl World {
                     mut bytes,
                 } => {
                     if self.mutation.is_some() && self.watch.is_new(to, &bytes) {
-                        let at = SocketAddr::new(address(to, plane), PORT);
+                        let at = SocketAddr::new(address(to, plane, self.plan.ipv6), PORT);
                         self.mutation
                             .iter_mut()
                             .for_each(|m| m.on_packet(from, at, &mut bytes));
                     }
+                    let now = self.now;
+                    note(|| {
+                        format!(
+                            "{now:>12} at {to}.{plane} from :{} {}",
+                            from.port(),
+                            show(&bytes)
+                        )
+                    });
                     self.watch.delivered(to, plane, from, &bytes);
                     self.ends[to].handle_datagram_at(
                         self.now,
-                        address(to, plane),
+                        address(to, plane, self.plan.ipv6),
                         from,
                         ecn,
                         &bytes,
                     );
                     self.drain(to);
+                }
+                What::Polls(end) => {
+                    self.blocked.remove(&end);
+                    self.drain(end);
                 }
                 What::Acts(planned) => {
                     let now = self.now;
@@ -317,10 +371,7 @@ impl World {
         };
         assert!(self.spins.1 < 20, "a deadline stays in the past");
         for end in 0..self.ends.len() {
-            if self.ends[end]
-                .poll_timeout()
-                .is_some_and(|at| at <= self.now)
-            {
+            if self.timer(end).is_some_and(|at| at <= self.now) {
                 self.ends[end].handle_timeout(self.now);
                 self.drain(end);
             }
@@ -371,6 +422,9 @@ impl World {
 
 /// A packet in one line.
 fn show(bytes: &[u8]) -> String {
+    if bytes.len() < 16 {
+        return String::from("a stump");
+    }
     let opcode = Opcode(bytes[1]);
     let word = |at: usize| {
         bytes
