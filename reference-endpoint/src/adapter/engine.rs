@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::core::{
-    self, Access, Buffer, Completion, Counters, Data, Ecn, Endpoint, Event, Misuse, Op, Region, Service,
-    Status, Transmit, WorkKind,
+    self, Access, Buffer, Completion, Counters, Data, Ecn, Endpoint, Event, Misuse, Op, Region,
+    Service, Status, Transmit, WorkKind,
 };
 
 /// Work to post.

@@ -83,13 +83,7 @@ impl Connection {
     }
 
     /// Begins to answer a Read; it is done when the last byte is read, that is when all of its answer has been sent.
-    fn run_read(
-        &mut self,
-        now: u64,
-        id: u16,
-        action: &Action,
-        shared: &mut Shared<'_>,
-    ) -> bool {
+    fn run_read(&mut self, now: u64, id: u16, action: &Action, shared: &mut Shared<'_>) -> bool {
         let size = self.agreed().payload_size;
         let Some(stream) = self.streams.get_mut(id) else {
             return false;
@@ -99,7 +93,9 @@ impl Connection {
         }
         let len = action.shape.len;
         let (remote, domain) = (action.extras.remote, stream.config.domain);
-        let open = shared.memory.check(Wish::Read, domain, remote, u64::from(len));
+        let open = shared
+            .memory
+            .check(Wish::Read, domain, remote, u64::from(len));
         if len > 0 && open.is_none() {
             self.refuse_late(now, id, action, shared);
             return false;
@@ -119,13 +115,7 @@ impl Connection {
     }
 
     /// Carries out an atomic operation, once, and keeps its result (OPS-026 to OPS-030).
-    fn run_atomic(
-        &mut self,
-        now: u64,
-        id: u16,
-        action: &Action,
-        shared: &mut Shared<'_>,
-    ) -> bool {
+    fn run_atomic(&mut self, now: u64, id: u16, action: &Action, shared: &mut Shared<'_>) -> bool {
         let Some(stream) = self.streams.get_mut(id) else {
             return false;
         };

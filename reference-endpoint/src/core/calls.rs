@@ -259,9 +259,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn withdraw_recv(&mut self, conn: u32, stream: u16, wr_id: u64) -> Result<bool, Misuse> {
         self.on(conn, |connection, _| {
-            let stream = connection
-                .stream(stream)
-                .ok_or(Misuse::NoStream(stream))?;
+            let stream = connection.stream(stream).ok_or(Misuse::NoStream(stream))?;
             Ok(stream.rx.withdraw(wr_id).is_some())
         })
     }
@@ -366,7 +364,9 @@ impl Endpoint {
             if usize::from(plane) >= connection.planes.len() {
                 return Err(Misuse::NoPlane(plane));
             }
-            let mut others = (0u16..).zip(&connection.tx).filter(|(other, _)| *other != path);
+            let mut others = (0u16..)
+                .zip(&connection.tx)
+                .filter(|(other, _)| *other != path);
             if !ports.contains(&port) || others.any(|(_, other)| other.port == port) {
                 return Err(Misuse::Range { what: "port" });
             }

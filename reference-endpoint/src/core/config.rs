@@ -332,7 +332,10 @@ impl Config {
         let family = |ip: &IpAddr| ip.is_ipv4() == self.local.is_ipv4();
         range(self.planes.iter().all(family), "planes (of one family)")?;
         range((1..=16).contains(&self.spray_run), "spray_run")?;
-        range((10..=10_000).contains(&self.hint_interval_us), "hint_interval_us")?;
+        range(
+            (10..=10_000).contains(&self.hint_interval_us),
+            "hint_interval_us",
+        )?;
         range(self.ack_delay_us <= 50_000, "ack_delay_us")
     }
 }
@@ -356,9 +359,6 @@ impl Service {
             usize::from(self.extra_planes) <= config.planes.len(),
             "extra_planes",
         )?;
-        range(
-            self.features.0 & Features::RESERVED.0 == 0,
-            "features",
-        )
+        range(self.features.0 & Features::RESERVED.0 == 0, "features")
     }
 }

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use metaroce_wire::crc::{self, PseudoHeader};
-use metaroce_wire::metaroce::{
-    Body, Cbh, Features, Opcode, Params, U24, VERSION,
-};
+use metaroce_wire::metaroce::{Body, Cbh, Features, Opcode, Params, U24, VERSION};
 use metaroce_wire::serial::Psn;
 
 use super::config::{Config, Ecn, Service, Transmit};
@@ -402,13 +400,19 @@ impl Connection {
 
     /// Own address and the peer's in a plane.
     pub(super) fn addresses(&self, plane: u8) -> (IpAddr, SocketAddr) {
-        let plane = self.planes.get(usize::from(plane)).unwrap_or(&self.planes[0]);
+        let plane = self
+            .planes
+            .get(usize::from(plane))
+            .unwrap_or(&self.planes[0]);
         (plane.local, SocketAddr::new(plane.peer, self.peer.port()))
     }
 
     /// The plane of a pair of addresses.
     pub(super) fn plane_of(&self, to: IpAddr, from: IpAddr) -> Option<u8> {
-        let place = self.planes.iter().position(|p| p.local == to && p.peer == from);
+        let place = self
+            .planes
+            .iter()
+            .position(|p| p.local == to && p.peer == from);
         place.map(|plane| plane as u8)
     }
 
@@ -426,7 +430,12 @@ impl Connection {
     /// Ends the connection, and its streams and paths with it.
     pub(super) fn end(&mut self, on: Change) {
         step(&mut self.state, on);
-        let done = |state| matches!(state, StreamState::Void | StreamState::None | StreamState::Ended);
+        let done = |state| {
+            matches!(
+                state,
+                StreamState::Void | StreamState::None | StreamState::Ended
+            )
+        };
         for stream in self.streams.iter_mut().filter(|stream| !done(stream.state)) {
             step(&mut stream.state, StreamEvent::ConnectionOver);
         }

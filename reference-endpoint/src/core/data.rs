@@ -1,11 +1,11 @@
 //! Data packets: what a packet of a message looks like on the wire, now or when it is sent again.
 
+use metaroce_wire::metaroce::Send;
 use metaroce_wire::metaroce::{
     Atomic, AtomicResp, AtomicRespHeader, Body, Cbh, CmpSwap, FetchAdd, Fill, Flags, MFlags, Msgh,
     Opcode, ReadReq, ReadResp, SendImm, SendImmHeader, SendInv, SendInvHeader, Tagh, Write,
     WriteImm,
 };
-use metaroce_wire::metaroce::Send;
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::{Data, Ecn, Op, Remote, Transmit};

@@ -6,13 +6,7 @@ use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::metaroce::{Body, Cbh, Packet};
 
 /// Adds a packet from `local` to `peer` to the end of `out`.
-pub(super) fn append(
-    out: &mut Vec<u8>,
-    cbh: Cbh,
-    body: Body<'_>,
-    local: IpAddr,
-    peer: SocketAddr,
-) {
+pub(super) fn append(out: &mut Vec<u8>, cbh: Cbh, body: Body<'_>, local: IpAddr, peer: SocketAddr) {
     let packet = Packet { cbh, body };
     let pseudo = PseudoHeader::new(local, peer);
     let start = out.len();

@@ -284,7 +284,10 @@ impl Inbox {
             shape: Some(shape),
             packets,
             arrived: message.arrived + 1,
-            extras: Extras { solicited, ..extras },
+            extras: Extras {
+                solicited,
+                ..extras
+            },
         };
         while let Some(message) = self.busy.as_ref().and_then(|b| b.incoming.front()).copied() {
             let Some(shape) = message.shape.filter(|_| message.arrived == message.packets) else {
@@ -407,12 +410,18 @@ mod tests {
         assert!(inbox.action().is_none(), "the message before it is missing");
         let long = send(0xffff, 2);
         arrive(&mut inbox, 0xff_ffff, long, 2).unwrap();
-        assert_eq!(inbox.standing(Msn::new(0xff_ffff), 8, &long), Standing::Fits);
+        assert_eq!(
+            inbox.standing(Msn::new(0xff_ffff), 8, &long),
+            Standing::Fits
+        );
         assert_eq!(
             inbox.standing(Msn::new(0xff_ffff), 8, &send(0xffff, 3)),
             Standing::Contradicts
         );
-        assert_eq!(inbox.standing(Msn::new(7), 8, &long), Standing::OutsideWindow);
+        assert_eq!(
+            inbox.standing(Msn::new(7), 8, &long),
+            Standing::OutsideWindow
+        );
         arrive(&mut inbox, 0xff_ffff, long, 2).unwrap();
         for (msn, wr_id) in [(0xff_ffff, 0), (0, 1)] {
             assert_eq!(inbox.action().unwrap().msn, Msn::new(msn));

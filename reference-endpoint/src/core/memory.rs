@@ -116,7 +116,9 @@ impl Memory {
     pub(super) fn place(&mut self, buffer: &Buffer, offset: usize, payload: &[u8]) -> bool {
         let start = buffer.offset.saturating_add(offset);
         let end = start.saturating_add(payload.len());
-        let place = self.bytes_mut(buffer.mr).and_then(|b| b.get_mut(start..end));
+        let place = self
+            .bytes_mut(buffer.mr)
+            .and_then(|b| b.get_mut(start..end));
         match place {
             Some(place) => {
                 place.copy_from_slice(payload);
@@ -167,7 +169,11 @@ impl Memory {
     }
 
     /// Replaces the 8 bytes of a checked range by `change` of them, as a number of this machine; returns what they were.
-    pub(super) fn exchange(&mut self, range: Range, change: impl FnOnce(u64) -> u64) -> Option<u64> {
+    pub(super) fn exchange(
+        &mut self,
+        range: Range,
+        change: impl FnOnce(u64) -> u64,
+    ) -> Option<u64> {
         let bytes = self.bytes_mut(range.mr)?;
         let place = bytes.get_mut(range.start..)?.first_chunk_mut::<8>()?;
         let before = u64::from_ne_bytes(*place);
@@ -269,7 +275,10 @@ mod tests {
         let range = memory
             .check(Wish::Atomic, 0, (region.va + 8, region.rkey), 8)
             .unwrap();
-        assert_eq!(memory.exchange(range, |before| before.wrapping_sub(1)), Some(0));
+        assert_eq!(
+            memory.exchange(range, |before| before.wrapping_sub(1)),
+            Some(0)
+        );
         assert_eq!(memory.exchange(range, |before| before), Some(u64::MAX));
         assert_eq!(memory.bytes(region.mr).unwrap()[..8], [0; 8]);
     }

@@ -297,7 +297,11 @@ impl Connection {
     ) {
         let status = Status::RnrRetryExcErr;
         if self.has(Features::RESET) {
-            let named = if code == NakCode::RNR { msn } else { Msn::new(0) };
+            let named = if code == NakCode::RNR {
+                msn
+            } else {
+                Msn::new(0)
+            };
             self.reset_stream(now, stream, (code, named), Some((msn, status)), shared);
         } else {
             let message = "the peer has no receive";

@@ -69,8 +69,7 @@ pub(super) struct Message {
 impl Message {
     /// Whether nothing of it is under way any more.
     fn is_done(&self) -> bool {
-        self.failed.is_some()
-            || self.acked == self.packets && self.answered == self.answer_packets
+        self.failed.is_some() || self.acked == self.packets && self.answered == self.answer_packets
     }
 
     /// Whether it is an operation that the peer still has to answer.
@@ -187,7 +186,10 @@ impl Outbox {
     /// # Errors
     /// [`Blocked`]: what it waits for.
     pub(super) fn sendable(&self, bounds: Bounds) -> Result<&Message, Blocked> {
-        let message = self.queue.get(self.fresh as usize).ok_or(Blocked::Nothing)?;
+        let message = self
+            .queue
+            .get(self.fresh as usize)
+            .ok_or(Blocked::Nothing)?;
         let ahead = self.fresh - self.unacked.min(self.fresh);
         if message.failed.is_some() || ahead >= u32::from(bounds.window) {
             return Err(Blocked::Nothing);
@@ -246,7 +248,8 @@ impl Outbox {
         if let Some(message) = self.message_mut(msn) {
             message.acked += 1;
         }
-        let acked = |message: &Message| message.acked == message.packets && message.failed.is_none();
+        let acked =
+            |message: &Message| message.acked == message.packets && message.failed.is_none();
         while self.queue.get(self.unacked as usize).is_some_and(acked) {
             self.unacked += 1;
         }

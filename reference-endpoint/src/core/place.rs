@@ -145,12 +145,20 @@ impl Connection {
                 shared.memory.write(range, offset, piece.payload);
             }
             Opcode::READ_REQ => {
-                if shared.memory.check(Wish::Read, domain, remote, len).is_none() {
+                if shared
+                    .memory
+                    .check(Wish::Read, domain, remote, len)
+                    .is_none()
+                {
                     return access;
                 }
             }
             Opcode::CMP_SWAP | Opcode::FETCH_ADD => {
-                if shared.memory.check(Wish::Atomic, domain, remote, len).is_none() {
+                if shared
+                    .memory
+                    .check(Wish::Atomic, domain, remote, len)
+                    .is_none()
+                {
                     return access;
                 }
             }
@@ -163,7 +171,9 @@ impl Connection {
                     return Verdict::NotReady;
                 };
                 let buffer = receive.buffer;
-                let placed = shared.memory.place(&buffer, msgh.offset as usize, piece.payload);
+                let placed = shared
+                    .memory
+                    .place(&buffer, msgh.offset as usize, piece.payload);
                 if !placed {
                     return Verdict::Refused(NakCode::REM_OP);
                 }

@@ -27,8 +27,8 @@ impl Connection {
             shared.counters.bad_acks += 1;
             return;
         };
-        let echo = Some(header.timestamp_echo)
-            .filter(|_| header.ack_flags & AckFlags::ECHO_VALID.0 != 0);
+        let echo =
+            Some(header.timestamp_echo).filter(|_| header.ack_flags & AckFlags::ECHO_VALID.0 != 0);
         let trigger = echo.and_then(|echo| tx.transmission(echo));
         let report = Report {
             cum: cbh.psn,
@@ -133,7 +133,9 @@ impl Connection {
                     stream.tx.on_acked(carried.msn);
                 }
             }
-            let last = newly.get(i + 1).is_none_or(|next| next.stream != carried.stream);
+            let last = newly
+                .get(i + 1)
+                .is_none_or(|next| next.stream != carried.stream);
             if last {
                 self.report_ended(now, carried.stream, shared);
                 self.activate(carried.stream);
@@ -295,7 +297,9 @@ impl Connection {
             return NEVER;
         }
         let wants = self.wants_to_send();
-        let due = self.hint.deadline(wants, self.hint_rtt(), self.largest_rto());
+        let due = self
+            .hint
+            .deadline(wants, self.hint_rtt(), self.largest_rto());
         due.unwrap_or(NEVER)
     }
 

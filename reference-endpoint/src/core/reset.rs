@@ -169,7 +169,10 @@ impl Connection {
             }
             let named = cause.filter(|(msn, _)| *msn == message.msn);
             let overlong = message.overlong.then_some(Status::LocLenErr);
-            let status = named.map(|(_, status)| status).or(overlong).or(message.failed);
+            let status = named
+                .map(|(_, status)| status)
+                .or(overlong)
+                .or(message.failed);
             let status = status.unwrap_or(Status::WrFlushErr);
             out.push((0, message.order, ended(message.work.wr_id, kind, status)));
         }
@@ -321,7 +324,9 @@ impl Connection {
             .streams
             .iter()
             .filter(|stream| stream.state == StreamState::Reset && stream.psns == 0);
-        let due = rests.filter_map(|stream| stream.rare()).map(|r| r.reset_at + LINGER);
+        let due = rests
+            .filter_map(|stream| stream.rare())
+            .map(|r| r.reset_at + LINGER);
         due.min().unwrap_or(NEVER)
     }
 
@@ -333,7 +338,9 @@ impl Connection {
         let is_free = |stream: &&super::stream::Stream| {
             stream.state == StreamState::Reset
                 && stream.psns == 0
-                && stream.rare().is_some_and(|rare| rare.reset_at + LINGER <= now)
+                && stream
+                    .rare()
+                    .is_some_and(|rare| rare.reset_at + LINGER <= now)
         };
         let free: Vec<u16> = self.streams.iter().filter(is_free).map(|s| s.id).collect();
         for id in free {

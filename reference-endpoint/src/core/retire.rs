@@ -211,7 +211,10 @@ impl Connection {
 
     /// Takes the next packet that is to be moved and may go now.
     pub(super) fn next_moved(&mut self, now: u64) -> Option<Carried> {
-        let at = self.moved.iter().position(|moved| moved.not_before <= now)?;
+        let at = self
+            .moved
+            .iter()
+            .position(|moved| moved.not_before <= now)?;
         let moved = self.moved.remove(at)?;
         self.count_moved(moved.from);
         Some(moved.carried)

@@ -29,7 +29,10 @@ impl Rtt {
     /// Takes a sample: an answer that came `now` to the transmission at `sent`, held back for `delay` ns. A delay that is
     /// not less than the whole time is a lie (REL-059).
     pub(super) fn sample(&mut self, now: u64, sent: u64, delay: u64) {
-        let Some(sample) = now.checked_sub(sent).and_then(|time| time.checked_sub(delay)) else {
+        let Some(sample) = now
+            .checked_sub(sent)
+            .and_then(|time| time.checked_sub(delay))
+        else {
             return;
         };
         if sample == 0 {

@@ -33,7 +33,8 @@ impl Connection {
 
     /// Notes what a data packet has cost, and when its path wants attention next.
     fn data_sent(&mut self, now: u64, path: u16, bytes: usize) {
-        self.hint.on_sent(now, (bytes + self.over_datagram()) as u32);
+        self.hint
+            .on_sent(now, (bytes + self.over_datagram()) as u32);
         let tx = &mut self.tx[usize::from(path)];
         tx.totals.bytes += bytes as u64;
         let due = tx.deadline().unwrap_or(NEVER);
@@ -95,10 +96,8 @@ impl Connection {
         };
         let at = usize::from(path);
         let tx = &self.tx[at];
-        let used_up = tx.fills_vector()
-            || self
-                .congestion
-                .uses_up(at, tx.in_flight(), self.in_flight);
+        let used_up =
+            tx.fills_vector() || self.congestion.uses_up(at, tx.in_flight(), self.in_flight);
         // Nothing may follow on some of the paths, so that the last packets ask for their acknowledgment themselves.
         let asks = used_up || self.is_near_end(&carried);
         let flags = if asks { Flags::AR } else { Flags(0) };

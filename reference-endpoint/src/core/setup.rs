@@ -311,7 +311,11 @@ impl Connection {
 
     /// Reports the connection once its first streams are open.
     pub(super) fn establish(&mut self, shared: &mut Shared<'_>) {
-        let open = self.streams.iter().filter(|stream| stream.is_open()).count();
+        let open = self
+            .streams
+            .iter()
+            .filter(|stream| stream.is_open())
+            .count();
         if self.state == State::Connected && open >= usize::from(self.first_streams()) {
             step(&mut self.state, Change::StreamsOpen);
             let (paths, streams) = (self.agreed().paths, self.agreed().streams);

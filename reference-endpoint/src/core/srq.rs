@@ -44,7 +44,9 @@ impl Srqs {
     /// Adds a receive. False when there is no such queue.
     pub(super) fn post(&mut self, id: u32, receive: Receive) -> bool {
         let queue = self.queues.get_mut(&id);
-        queue.map(|queue| queue.receives.push_back(receive)).is_some()
+        queue
+            .map(|queue| queue.receives.push_back(receive))
+            .is_some()
     }
 
     /// The stream that has waited longest for a receive.
@@ -128,8 +130,18 @@ mod tests {
             assert!(srqs.post(id, receive(wr_id)));
         }
         let promised: usize = (0..3).map(|_| srqs.promise(id, (0, 0), 0)).sum();
-        assert_eq!((promised, srqs.promise(id, (0, 0), 0), srqs.promise(id, (0, 0), 0)), (3, 1, 0));
-        let bound: Vec<u64> = (0..5).filter_map(|_| srqs.bind(id)).map(|r| r.wr_id).collect();
+        assert_eq!(
+            (
+                promised,
+                srqs.promise(id, (0, 0), 0),
+                srqs.promise(id, (0, 0), 0)
+            ),
+            (3, 1, 0)
+        );
+        let bound: Vec<u64> = (0..5)
+            .filter_map(|_| srqs.bind(id))
+            .map(|r| r.wr_id)
+            .collect();
         assert_eq!(bound, [0, 1, 2, 3]);
         assert!(!srqs.post(id + 1, receive(0)));
     }

@@ -111,7 +111,9 @@ impl Stream {
     /// The answer with packets that have never been sent.
     pub(super) fn fresh_answer(&mut self) -> Option<&mut Answer> {
         let answers = &mut self.rare.as_deref_mut()?.answers;
-        answers.iter_mut().find(|answer| answer.sent < answer.packets)
+        answers
+            .iter_mut()
+            .find(|answer| answer.sent < answer.packets)
     }
 
     pub(super) fn answer_mut(&mut self, msn: Msn) -> Option<&mut Answer> {
@@ -137,7 +139,9 @@ impl Stream {
 
     pub(super) fn refusal_mut(&mut self, msn: Msn, response: bool) -> Option<&mut Refusal> {
         let refusals = &mut self.rare.as_deref_mut()?.refusals;
-        refusals.iter_mut().find(|r| r.msn == msn && r.response == response)
+        refusals
+            .iter_mut()
+            .find(|r| r.msn == msn && r.response == response)
     }
 
     /// Whether messages flow.

@@ -393,7 +393,11 @@ impl TxPath {
             shown.used_up |= sent.used_up;
             out.push(sent.carried);
         }
-        while self.sent.front().is_some_and(|sent| sent.fate == Fate::Acked) {
+        while self
+            .sent
+            .front()
+            .is_some_and(|sent| sent.fate == Fate::Acked)
+        {
             self.sent.pop_front();
             self.acked -= 1;
             self.base = self.base.add(1);
@@ -428,7 +432,9 @@ impl TxPath {
         }
         let before_change = self.changed.map_or(0, |(stamp, _)| stamp);
         let smoothed = self.rtt.smoothed_or_half();
-        let grace = self.changed.map_or(0, |(_, at)| at + smoothed + smoothed / 8);
+        let grace = self
+            .changed
+            .map_or(0, |(_, at)| at + smoothed + smoothed / 8);
         let mut gap_due = NEVER;
         for sent in &mut self.sent {
             if !matches!(sent.fate, Fate::Flying | Fate::Guessed) {
@@ -443,7 +449,11 @@ impl TxPath {
                 if evidence.is_none_or(|evidence| evidence <= sent.latest) {
                     continue;
                 }
-                let end = if overlaps { grace.max(now + smoothed / 4) } else { now };
+                let end = if overlaps {
+                    grace.max(now + smoothed / 4)
+                } else {
+                    now
+                };
                 sent.at = end.max(now + self.allowance);
             }
             if by_probe || sent.at <= now {
@@ -585,7 +595,9 @@ impl TxPath {
         }
         if self.lost > 0 {
             let lost = self.sent.iter().filter(|sent| sent.fate == Fate::Lost);
-            let later = lost.map(|s| self.free_at(s)).filter(|&at| at > self.progress);
+            let later = lost
+                .map(|s| self.free_at(s))
+                .filter(|&at| at > self.progress);
             due = due.min(later.min().unwrap_or(NEVER));
         }
         (due != NEVER).then_some(due)

@@ -131,7 +131,11 @@ fn damaged_and_malformed_packets_are_dropped_in_silence_and_counted() {
 fn operations_that_were_not_agreed_are_refused() {
     let mut forge = Forge::new();
     let with_imm = |b: &mut Vec<u8>| (b[1], b[20]) = (Opcode::WRITE_IMM.0, b[20] | MFlags::IMM.0);
-    assert_eq!(nak_of(&forge.deliver(0, with_imm)).1, NakCode::REM_INV_REQ, "OPS-002");
+    assert_eq!(
+        nak_of(&forge.deliver(0, with_imm)).1,
+        NakCode::REM_INV_REQ,
+        "OPS-002"
+    );
     assert!(forge.untouched());
 }
 

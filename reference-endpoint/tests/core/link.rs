@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use metaroce_endpoint::core::{
-    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Region, Service, Status, WorkKind, Features,
+    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Features, Region, Service, Status,
+    WorkKind,
 };
 use metaroce_wire::metaroce::{Packet, parse_unsealed};
 use rand_chacha::ChaCha8Rng;

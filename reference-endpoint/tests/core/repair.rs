@@ -183,7 +183,11 @@ fn a_path_that_stays_silent_fails_the_connection_in_order() {
         .map(|(at, _)| at - begin)
         .collect();
     assert_eq!(at, [10, 30, 70, 150, 310, 630].map(|ms| ms * MS));
-    assert_eq!(link.now - begin, 1_270 * MS, "the seventh timeout is the last");
+    assert_eq!(
+        link.now - begin,
+        1_270 * MS,
+        "the seventh timeout is the last"
+    );
 }
 
 #[test]
@@ -243,7 +247,12 @@ fn short_messages_take_the_paths_in_turn() {
     for wr_id in 0..8 {
         link.write_and_check(0, wr_id, 10);
     }
-    let data = headers(&link).into_iter().filter(|(_, cbh)| cbh.opcode.is_data());
+    let data = headers(&link)
+        .into_iter()
+        .filter(|(_, cbh)| cbh.opcode.is_data());
     let paths: Vec<u8> = data.map(|(_, cbh)| cbh.path).collect();
-    assert!(paths.windows(2).all(|two| (two[0] + 1) % 4 == two[1]), "{paths:?}");
+    assert!(
+        paths.windows(2).all(|two| (two[0] + 1) % 4 == two[1]),
+        "{paths:?}"
+    );
 }

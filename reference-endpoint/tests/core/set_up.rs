@@ -263,11 +263,7 @@ fn a_held_back_confirm_of_a_dead_connection_is_forgotten() {
     let mut out = Vec::new();
     link.ends[1].poll_transmit(link.now, &mut out).unwrap();
     assert_eq!(out[1], Opcode::REJECT.0, "SEC-008");
-    assert_eq!(
-        link.ends[1].poll_timeout(),
-        None,
-        "nothing has come of it"
-    );
+    assert_eq!(link.ends[1].poll_timeout(), None, "nothing has come of it");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
-use crate::api::{Buffer, Event, Features, Status, StreamConfig, WHOLE};
 use crate::oracle::{Half, HalfId, Receive};
 use crate::plan::{Action, Planned, S};
 use crate::shadow::Fill;
 use crate::work::LOCAL;
 use crate::world::{Conn, PORT, What, World, address, endpoint, note};
+use metaroce_endpoint::core::{Buffer, Event, Features, Status, StreamConfig};
 
 impl World {
     // ---- connections --------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ impl World {
             }
             Event::StreamEnded { stream, .. } => {
                 let half = self.oracle.half((n, side, *stream));
-                if !half.open && usize::from(stream % 2) == side {
+                if !half.opened && usize::from(stream % 2) == side {
                     self.conns[n].opening -= 1;
                 }
             }
@@ -133,8 +133,11 @@ impl World {
     fn opened(&mut self, n: usize, side: usize, stream: u16) {
         let srq = self.conns[n].srqs[side];
         let half = self.oracle.half((n, side, stream));
-        assert!(!half.open, "a stream is opened twice");
-        half.open = true;
+        assert!(
+            !half.opened && !half.ended,
+            "stream {stream} is opened twice"
+        );
+        (half.open, half.opened) = (true, true);
         half.srq = srq;
         if !self.conns[n].streams.contains(&stream) {
             self.conns[n].streams.push(stream);
@@ -142,7 +145,7 @@ impl World {
     }
 
     fn agreed(&self, n: usize, feature: Features) -> bool {
-        WHOLE && self.plan.conns[n].agreed().has(feature)
+        self.plan.conns[n].agreed().has(feature)
     }
 
     /// The stream, or without RESET the connection, may end; work on it may be flushed.

@@ -1,9 +1,9 @@
 //! What chance decides about work, services and links.
 
-use crate::api::{Features, Service, StreamConfig, WHOLE};
 use crate::chance::Chance;
 use crate::net::{Dark, LinkPlan, Outage};
 use crate::plan::{ConnPlan, Kind, MS, S, US, Wrong};
+use metaroce_endpoint::core::{Features, Service, StreamConfig};
 
 pub fn long(chance: &mut Chance, size: usize) -> usize {
     match chance.below(40) {
@@ -14,9 +14,6 @@ pub fn long(chance: &mut Chance, size: usize) -> usize {
 }
 
 pub fn kind(chance: &mut Chance, plan: &ConnPlan, side: usize) -> Kind {
-    if !WHOLE {
-        return chance.pick(&[Kind::Send, Kind::Write]);
-    }
     let agreed = plan.agreed();
     let asked = plan.services[1 - side];
     loop {
@@ -54,11 +51,7 @@ pub fn wrong(chance: &mut Chance, kind: Kind) -> Option<Wrong> {
         Wrong::Unaligned,
         Wrong::Going,
     ];
-    let wrong = if WHOLE {
-        chance.pick(&any)
-    } else {
-        chance.pick(&any[..2])
-    };
+    let wrong = chance.pick(&any);
     let fits = match wrong {
         Wrong::Unaligned => matches!(kind, Kind::CmpSwap | Kind::FetchAdd),
         Wrong::Going => matches!(kind, Kind::Write | Kind::WriteImm),
@@ -84,7 +77,7 @@ pub fn conn(chance: &mut Chance, n: usize, ends: usize, planes: u8) -> ConnPlan 
     ConnPlan {
         ends: pair,
         services,
-        srq: [0, 1].map(|_| WHOLE && chance.below(5) == 0),
+        srq: [0, 1].map(|_| chance.below(5) == 0),
         receive: chance.pick(&[600, 5_000, 20_000, 20_000, 70_000]),
     }
 }
@@ -149,7 +142,7 @@ pub fn link(chance: &mut Chance, theme: &'static str, stop: u64, planes: u8) -> 
                 _ => Dark::All,
             };
             let from = chance.below(stop);
-            let long = if matches!(of, Dark::Port(..)) && WHOLE {
+            let long = if matches!(of, Dark::Port(..)) {
                 3 * S
             } else {
                 300 * MS

@@ -15,7 +15,6 @@
     reason = "a failed step is a failed test"
 )]
 
-mod api;
 mod app;
 mod chance;
 mod draw;

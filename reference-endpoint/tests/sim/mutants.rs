@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use metaroce_wire::crc::{PseudoHeader, seal};
 use metaroce_wire::metaroce::parse_unsealed;
 
-use crate::api::{Completion, Endpoint, Event, Status, WorkKind};
 use crate::plan::{Kind, Post};
+use metaroce_endpoint::core::{Completion, Endpoint, Event, Status, WorkKind};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use metaroce_wire::metaroce::Opcode;
 
-use crate::api::Ecn;
 use crate::chance::{Chance, mix};
+use metaroce_endpoint::core::Ecn;
 
 /// How the network behaves. Chances are in 1000.
 #[derive(Debug, Clone, Default)]

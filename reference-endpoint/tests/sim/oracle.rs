@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::api::{Completion, Endpoint, Event, Status, WorkKind};
 use crate::chance::{mix, payload_of};
 use crate::shadow::{Fill, Shadow};
 use crate::words::{Attempt, Word};
+use metaroce_endpoint::core::{Completion, Endpoint, Event, Status, WorkKind};
 
 /// A place in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub struct Half {
     pub srq: Option<u32>,
     /// Posting is possible.
     pub open: bool,
+    /// Both sides know of it.
+    pub opened: bool,
     pub failed: bool,
     pub rx_failed: bool,
     pub ended: bool,

@@ -1,9 +1,9 @@
 //! A scenario: everything that is decided by the seed before a run begins.
 
-use crate::api::{Features, Service, StreamConfig, WHOLE};
 use crate::chance::Chance;
 use crate::draw::{conn, kind, link, long, wrong};
 use crate::net::LinkPlan;
+use metaroce_endpoint::core::{Features, Service, StreamConfig};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -147,11 +147,10 @@ const THEMES: [&str; 14] = [
 
 impl Plan {
     pub fn new(seed: u64) -> Self {
-        let themes = if WHOLE { THEMES.len() } else { 12 };
-        let theme = THEMES[seed as usize % themes];
+        let theme = THEMES[seed as usize % THEMES.len()];
         let mut chance = Chance::new(seed, 0x71a9);
         let ends = if chance.below(8) == 0 { 3 } else { 2 };
-        let planes = if WHOLE && chance.below(4) == 0 {
+        let planes = if chance.below(4) == 0 {
             chance.between(1, 3) as u8
         } else {
             0
@@ -171,8 +170,7 @@ impl Plan {
             ends,
             planes,
             ack_delay_us: chance.pick(&[0, 8, 200, 200, 2000]),
-            capacity_mbps: (WHOLE && chance.below(5) == 0)
-                .then(|| chance.pick(&[100, 1000, 10_000])),
+            capacity_mbps: (chance.below(5) == 0).then(|| chance.pick(&[100, 1000, 10_000])),
             spray_run: chance.pick(&[1, 1, 4, 16]),
             ipv6: chance.below(4) == 0,
             late_timers: chance.pick(&[0, 0, 0, 0, 100 * US, 5 * MS]),
@@ -236,11 +234,7 @@ impl Plan {
             ..Self::new(0)
         };
         for side in 0..2 {
-            let kinds = if WHOLE {
-                vec![Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd]
-            } else {
-                vec![Kind::Send, Kind::Write]
-            };
+            let kinds = [Kind::Send, Kind::Write, Kind::Read, Kind::FetchAdd];
             for kind in kinds {
                 let len = if kind == Kind::FetchAdd { 8 } else { 300 };
                 let post = Post {
@@ -274,7 +268,7 @@ impl Plan {
     }
 
     fn fill(&mut self, chance: &mut Chance) {
-        if self.theme == "wrong" && WHOLE && chance.below(6) == 0 {
+        if self.theme == "wrong" && chance.below(6) == 0 {
             for service in &mut self.conns[0].services {
                 service.rnr_retries = chance.below(7) as u8;
             }
@@ -341,10 +335,10 @@ impl Plan {
             } else {
                 chance.length(size, most)
             },
-            signalled: !WHOLE || chance.below(4) > 0,
-            solicited: WHOLE && chance.below(8) == 0,
-            fence: WHOLE && chance.below(8) == 0,
-            inline: WHOLE && chance.below(6) == 0,
+            signalled: chance.below(4) > 0,
+            solicited: chance.below(8) == 0,
+            fence: chance.below(8) == 0,
+            inline: chance.below(6) == 0,
             wrong,
         };
         let at = chance.below(self.stop);
@@ -388,7 +382,7 @@ impl Plan {
             });
         };
         if self.theme == "closing" {
-            let action = if WHOLE && chance.below(2) == 0 {
+            let action = if chance.below(2) == 0 {
                 Action::Abort
             } else {
                 Action::Close
@@ -397,9 +391,6 @@ impl Plan {
             if chance.below(4) == 0 {
                 push(chance, Action::Close);
             }
-        }
-        if !WHOLE {
-            return;
         }
         for _ in 0..chance.below(4) {
             push(chance, Action::Open);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::{Completion, Endpoint, Status, WorkKind};
 use crate::oracle::{Checked, Doom, HalfId, Msg, Oracle, Receive, Spot, memory};
 use crate::shadow::Fill;
+use metaroce_endpoint::core::{Completion, Endpoint, Status, WorkKind};
 
 impl Oracle {
     pub fn received(&mut self, id: HalfId, done: &Completion, ends: &mut [Endpoint]) -> Checked {

@@ -7,10 +7,10 @@ use metaroce_wire::crc::{PseudoHeader, verify};
 use metaroce_wire::metaroce::{Body, Cbh, Flags, Opcode, Packet, Sack, parse, parse_unsealed};
 use metaroce_wire::serial::Psn;
 
-use crate::api::Ecn;
 use crate::net::Sent;
 use crate::plan::Plan;
 use crate::world::{PORT, address};
+use metaroce_endpoint::core::Ecn;
 
 /// One epoch of one path of one direction.
 #[derive(Default)]

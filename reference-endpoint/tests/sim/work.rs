@@ -1,12 +1,12 @@
 //! Drafts work from what is planned, and gives it memory.
 
-use crate::api::{Access, Buffer, Data, Op, Remote, Status, Work, WorkKind};
 use crate::chance::{mix, payload_of};
 use crate::oracle::{Doom, HalfId, Msg, Spot};
 use crate::plan::{Action, Kind, Planned, Post, Wrong};
 use crate::shadow::{Fill, Shadow};
 use crate::words::{ADDS, Attempt, Change, Word};
 use crate::world::{What, World, note};
+use metaroce_endpoint::core::{Access, Buffer, Data, Op, Remote, Status, Work, WorkKind};
 
 /// Bytes of a region that many messages share.
 const ARENA: usize = 32 * 1024;

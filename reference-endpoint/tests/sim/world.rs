@@ -7,13 +7,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use metaroce_wire::metaroce::Opcode;
 
-use crate::api::{Config, Ecn, Endpoint, Event, Transmit};
 use crate::chance::mix;
 use crate::mutants::Mutation;
 use crate::net::{Net, Sent};
 use crate::oracle::Oracle;
 use crate::plan::{Plan, Planned, S, US};
 use crate::watch::Watch;
+use metaroce_endpoint::core::{Config, Ecn, Endpoint, Event, Transmit};
 
 pub const PORT: u16 = 49_200;
 
@@ -308,6 +308,7 @@ impl World {
     /// One step; false when nothing is left to happen.
     pub fn step(&mut self) -> bool {
         self.steps += 1;
+        assert!(self.steps < 3_000_000, "no end of steps: {}", self.left());
         let entry = self.queue.peek().map(|e| e.0.at);
         let Some(next) = self.next_time() else {
             return false;

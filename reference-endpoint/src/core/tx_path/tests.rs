@@ -84,7 +84,10 @@ fn one_evidence_repairs_once_and_a_later_one_again() {
     assert_eq!(lost(&path), [1]);
     path.send_again(10_000, psn(1));
     report(&mut path, 11_000, cum, &[2, 3]);
-    assert!(lost(&path).is_empty(), "packet 3 was sent before the repair");
+    assert!(
+        lost(&path).is_empty(),
+        "packet 3 was sent before the repair"
+    );
     path.send_new(12_000, carried(4), false);
     report(&mut path, 13_000, cum, &[2, 3, 4]);
     assert_eq!(lost(&path), [1], "packet 4 was sent after the repair");
@@ -149,7 +152,10 @@ fn what_is_shown_to_be_lost_needs_no_room() {
     let mut path = path(16);
     report(&mut path, 9_000, psn(0), &[3]);
     for i in [1, 2] {
-        assert_eq!(path.next_lost(9_000, false).map(|(psn, _)| psn), Some(psn(i)));
+        assert_eq!(
+            path.next_lost(9_000, false).map(|(psn, _)| psn),
+            Some(psn(i))
+        );
         path.send_again(9_000, psn(i));
     }
     assert!(path.next_lost(9_000, true).is_none());
@@ -169,7 +175,10 @@ fn what_a_timeout_guesses_waits_until_it_is_shown() {
     let then = timeout_at + MS;
     report_of(&mut path, then, psn(0), &[], Some(timeout_at), None);
     for i in 1..8 {
-        assert_eq!(path.next_lost(then, false).map(|(psn, _)| psn), Some(psn(i)));
+        assert_eq!(
+            path.next_lost(then, false).map(|(psn, _)| psn),
+            Some(psn(i))
+        );
         path.send_again(then, psn(i));
     }
 }
@@ -311,7 +320,10 @@ fn an_epoch_ends_with_what_the_peer_has_not_got() {
         path.end_epoch(cum, &sack(cum, arrived), &mut newly, &mut missing)
     };
     assert!(!end(&mut path, psn(0), &[3]), "it lacks what was reported");
-    assert!(!end(&mut path, psn(4), &[5]), "it reports what was not sent");
+    assert!(
+        !end(&mut path, psn(4), &[5]),
+        "it reports what was not sent"
+    );
     assert!(end(&mut path, psn(0), &[2, 3]));
     assert_eq!(newly, [carried(3)]);
     assert_eq!(missing, [(carried(1), 0), (carried(4), 0)]);
@@ -332,7 +344,11 @@ fn counts_are_taken_from_acknowledgments_that_advance() {
         path.on_counts(&report, ce, ect)
     };
     assert_eq!(counts(&mut path, psn(0), &[2], 1, 1), 1);
-    assert_eq!(counts(&mut path, psn(0), &[2], 2, 1), 0, "it does not advance");
+    assert_eq!(
+        counts(&mut path, psn(0), &[2], 2, 1),
+        0,
+        "it does not advance"
+    );
     assert_eq!(counts(&mut path, psn(2), &[], 1, 2), 0);
     assert!(!path.ecn.is_off());
     assert_eq!(counts(&mut path, psn(4), &[], 1, 3), 0);

@@ -14,9 +14,7 @@ use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::{Shelf, shelf_calls};
 use crate::adapter::{Engine, Work};
-use crate::core::{
-    Access, Config, Counters, Ecn, Event, Misuse, Region, Service, Transmit,
-};
+use crate::core::{Access, Config, Counters, Ecn, Event, Misuse, Region, Service, Transmit};
 
 /// Pause before an unanswered request is repeated, ns.
 const PAUSE: u64 = 50_000_000;
