@@ -20,6 +20,7 @@ impl World {
             self.connect(n);
         }
         let begin = self.now;
+        self.net.plan.outages.clone_from(&self.plan.link.outages);
         for outage in &mut self.net.plan.outages {
             outage.from += begin;
             outage.until += begin;

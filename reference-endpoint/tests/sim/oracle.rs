@@ -488,8 +488,14 @@ impl Oracle {
     pub fn forget(&mut self, end: usize) {
         self.regions.retain(|(of, _), _| *of != end);
         self.srqs.retain(|(of, _), _| *of != end);
+        for word in self.words.iter_mut().filter(|word| word.spot.end == end) {
+            word.gone = true;
+        }
         let ends = &self.ends;
         for (id, half) in &mut self.halves {
+            for msg in &mut half.tx {
+                msg.target = msg.target.filter(|spot| spot.end != end);
+            }
             if ends[id.0][id.1] == end {
                 *half = Half {
                     ended: true,
@@ -518,8 +524,7 @@ impl Oracle {
         for end in 0..ends.len() {
             self.check_end(end, ends)?;
         }
-        let there = |word: &&Word| self.regions.contains_key(&(word.spot.end, word.spot.mr));
-        for word in self.words.iter().filter(there) {
+        for word in self.words.iter().filter(|word| !word.gone) {
             word.check(word.value(memory(ends, word.spot)?))?;
         }
         Ok(())

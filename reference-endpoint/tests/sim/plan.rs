@@ -155,10 +155,10 @@ impl Plan {
         } else {
             0
         };
-        let count = if theme == "many" {
-            chance.between(2, 4)
-        } else {
-            1
+        let count = match theme {
+            "many" => chance.between(2, 4),
+            "restart" => 2,
+            _ => 1,
         };
         let conns = (0..count)
             .map(|n| conn(&mut chance, n as usize, ends, planes))

@@ -110,7 +110,7 @@ impl Oracle {
             return Ok(());
         };
         let word = &self.words[word];
-        if !self.regions.contains_key(&(word.spot.end, word.spot.mr)) {
+        if word.gone {
             return Ok(());
         }
         let now = word.value(memory(ends, word.spot)?);

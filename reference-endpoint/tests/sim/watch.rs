@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use metaroce_wire::crc::{PseudoHeader, verify};
-use metaroce_wire::metaroce::{Body, Cbh, Flags, Opcode, Packet, Sack, parse, parse_unsealed};
+use metaroce_wire::metaroce::{
+    Body, Cbh, Flags, NakCode, Opcode, Packet, Sack, parse, parse_unsealed,
+};
 use metaroce_wire::serial::Psn;
 
 use crate::net::Sent;
@@ -27,8 +29,6 @@ struct Path {
     reported: BTreeSet<u32>,
     /// The sender knows that it is over.
     retired: bool,
-    /// The sender has given it up.
-    left: bool,
     /// Source port of the latest data packet.
     port: u16,
 }
@@ -43,6 +43,8 @@ pub struct Watch {
     /// The other side of a connection, and the first PSN of what is sent to this one.
     pairs: BTreeMap<To, (To, u32)>,
     paths: BTreeMap<PathId, Path>,
+    /// Which path has sent last from a port, by receiver.
+    ports: BTreeMap<(To, u16), PathId>,
     /// Where a packet of a message was sent last.
     pieces: BTreeMap<Piece, (u8, u8)>,
     /// Credit that has reached the sender, by receiver of the messages and stream.
@@ -56,6 +58,7 @@ impl Watch {
         Self {
             pairs: BTreeMap::new(),
             paths: BTreeMap::new(),
+            ports: BTreeMap::new(),
             pieces: BTreeMap::new(),
             credit: BTreeMap::new(),
             bytes: 0,
@@ -102,10 +105,6 @@ impl Watch {
                 self.pairs
                     .insert(theirs, (mine, confirm.params.isn.value()));
             }
-            Body::PathRetire(_) => {
-                let path = self.path(to, &cbh);
-                (path.left, path.port) = (true, 0);
-            }
             Body::Ack(_) => self.report_sent(to, &cbh, cbh.psn, &Sack::EMPTY),
             Body::AckSack(ack) => self.report_sent(to, &cbh, cbh.psn, &ack.sack),
             Body::PathProbeAck(ack) => self.report_sent(to, &cbh, ack.cum_psn, &ack.sack),
@@ -115,15 +114,14 @@ impl Watch {
 
     fn data_sent(&mut self, to: To, cbh: &Cbh, sent: &Sent<'_>, body: &Body<'_>) {
         let psn = cbh.psn.value();
-        self.path(to, cbh).port = sent.port;
-        let here = (to, cbh.path, cbh.epoch);
-        let own = self.paths.range((to, 0, 0)..(to, 255, 255));
-        for (other, path) in own.filter(|(id, path)| **id != here && !path.left) {
-            assert!(
-                path.port != sent.port,
-                "PATH-002: {here:?} leaves from the port of {other:?}"
-            );
-        }
+        let id = (to, cbh.path, cbh.epoch);
+        let before = std::mem::replace(&mut self.path(to, cbh).port, sent.port);
+        // A path can take the port that another one has left. Who has not left it goes on there.
+        let owner = self.ports.insert((to, sent.port), id);
+        assert!(
+            before != sent.port || owner == Some(id),
+            "PATH-002: {id:?} and {owner:?} leave from port {before}"
+        );
         let mut fixed = sent.bytes.to_vec();
         fixed[2] = 0;
         fixed[12..16].fill(0);
@@ -258,6 +256,15 @@ impl Watch {
             Body::AckSack(ack) => {
                 self.reported(peer, &cbh, cbh.psn, &ack.sack);
                 self.credited(peer, ack.header.stream, ack.header.rq_limit.value());
+            }
+            Body::Nak(nak) if nak.code == NakCode::RNR => {
+                if let Some((_, times)) = self
+                    .path(peer, &cbh)
+                    .sent
+                    .get_mut(&nak.offending_psn.value())
+                {
+                    *times = times.saturating_sub(1);
+                }
             }
             Body::PathProbeAck(ack) => self.reported(peer, &cbh, ack.cum_psn, &ack.sack),
             Body::PathRetired(_) => self.path(peer, &cbh).retired = true,

@@ -26,6 +26,8 @@ pub struct Word {
     pub initial: u64,
     /// It is added to, not swapped.
     pub adds: bool,
+    /// Its memory is no more.
+    pub gone: bool,
     pub attempts: Vec<Attempt>,
 }
 

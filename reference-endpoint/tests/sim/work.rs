@@ -385,6 +385,7 @@ impl World {
                 .iter()
                 .all(|a| matches!(a.change, Change::Add(_)) == adds);
             word.spot.end == peer
+                && !word.gone
                 && word.adds == adds
                 && same
                 && word.attempts.len() < if adds { ADDS } else { 8 }
@@ -404,6 +405,7 @@ impl World {
                     spot,
                     initial,
                     adds,
+                    gone: false,
                     attempts: Vec::new(),
                 });
                 self.oracle.words.len() - 1

@@ -9,7 +9,7 @@ use metaroce_wire::metaroce::Opcode;
 
 use crate::chance::mix;
 use crate::mutants::Mutation;
-use crate::net::{Net, Sent};
+use crate::net::{LinkPlan, Net, Sent};
 use crate::oracle::Oracle;
 use crate::plan::{Plan, Planned, S, US};
 use crate::watch::Watch;
@@ -157,7 +157,13 @@ impl World {
         Self {
             now: 1_000,
             ends: ends.collect(),
-            net: Net::new(plan.link.clone(), plan.seed),
+            net: Net::new(
+                LinkPlan {
+                    outages: Vec::new(),
+                    ..plan.link.clone()
+                },
+                plan.seed,
+            ),
             queue: BinaryHeap::new(),
             order: 0,
             conns: Vec::new(),
