@@ -219,7 +219,12 @@ impl Connection {
         }
         self.stop_closing(now, shared);
         let planes = self.planes.len() as u8;
+        let was_over = self.state.is_over();
         for turn in self.requests.on_timer(now, planes) {
+            // One request without an answer has ended the connection, and the others with it.
+            if self.state.is_over() != was_over {
+                break;
+            }
             match turn {
                 Turn::Repeat(id, bytes, times, plane) => self.control.push_back(Control {
                     bytes,

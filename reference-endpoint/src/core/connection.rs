@@ -281,6 +281,8 @@ impl Connection {
         self.idle_from = now;
         step(&mut self.state, on);
         self.probe_planes(now);
+        // Nothing else need ever happen to an acceptor whose peer dies at once.
+        self.arm(self.idle_deadline());
     }
 
     /// What IP and UDP add to a datagram, bytes.

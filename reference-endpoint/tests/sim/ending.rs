@@ -46,6 +46,14 @@ impl World {
 
     /// Posts the receives that are missing, and one last work on every stream that shows that all before it is done.
     fn settle(&mut self) {
+        for conn in &self.conns {
+            for (side, &end) in conn.ends.iter().enumerate() {
+                for plane in 0..=self.plan.planes {
+                    let handle = conn.handles[side].unwrap_or(u32::MAX);
+                    self.ends[end].set_plane(self.now, handle, plane, true).ok();
+                }
+            }
+        }
         let ids: Vec<HalfId> = self.oracle.halves.keys().copied().collect();
         for id in ids {
             let half = self.oracle.half(id);

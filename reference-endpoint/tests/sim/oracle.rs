@@ -220,6 +220,9 @@ impl Oracle {
         let (Some(half), Some(other)) = (self.halves.get(&id), self.halves.get(&peer)) else {
             return;
         };
+        if other.ended {
+            return;
+        }
         let mut met = Vec::new();
         for (number, &message) in half.consuming.iter().enumerate().skip(other.consumed) {
             let Some(Some(receive)) = other.slots.get(number) else {
@@ -497,12 +500,9 @@ impl Oracle {
                 msg.target = msg.target.filter(|spot| spot.end != end);
             }
             if ends[id.0][id.1] == end {
-                *half = Half {
-                    ended: true,
-                    open: half.open,
-                    consumed: half.consumed,
-                    ..Half::default()
-                };
+                // What it had sent may still arrive.
+                (half.ended, half.done) = (true, half.tx.len());
+                half.rx.iter_mut().for_each(|receive| receive.over = true);
             }
         }
     }

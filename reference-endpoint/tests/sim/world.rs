@@ -423,6 +423,17 @@ impl World {
                 ));
             }
         }
+        for (n, conn) in self.conns.iter().enumerate() {
+            for (side, &end) in conn.ends.iter().enumerate() {
+                let stats = conn.handles[side].and_then(|h| self.ends[end].connection_stats(h));
+                note(|| format!("connection {n}, side {side}: {stats:?}"));
+                let paths = stats.map_or(0, |stats| stats.paths);
+                for path in 0..paths {
+                    let stats = conn.handles[side].and_then(|h| self.ends[end].path_stats(h, path));
+                    note(|| format!("  path {path}: {stats:?}"));
+                }
+            }
+        }
         left.join("; ")
     }
 }
