@@ -501,13 +501,15 @@ impl Connection {
         let fails = fails.or_else(|| self.cannot_be_sent(&work));
         let stream = self.streams.get_mut(id).ok_or(Misuse::NoStream(id))?;
         let kind = work.op.kind();
-        if stream.state.is_over() || peer_closed {
+        if stream.state.is_over() {
             self.flush_at_once(id, (work.wr_id, kind), shared);
             return Ok(());
         }
-        if closing {
+        if closing && !peer_closed {
             return Err(Misuse::Closing);
         }
+        // It is flushed in its turn: work before it may have been begun, and ends first (STRM-028).
+        let fails = if peer_closed { Some(Status::WrFlushErr) } else { fails };
         if stream.state == StreamState::None {
             return Err(Misuse::NoStream(id));
         }

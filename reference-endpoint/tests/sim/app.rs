@@ -246,13 +246,17 @@ impl World {
         // The peer may have no room for it, or not be done with the stream before under the same id.
         self.oracle
             .allow(n, Some(stream), Some(side), Status::WrFlushErr);
-        for side in 0..2 {
-            let half = self.oracle.half((n, side, stream));
-            assert!(
-                half.ended || !half.open,
-                "a stream that is open is opened again"
-            );
+        for of in 0..2 {
+            let half = self.oracle.half((n, of, stream));
+            let free = half.ended || !half.open;
+            assert!(free, "a stream that is open is opened again");
             *half = Half::default();
+        }
+        // Work can be posted before the peer has answered.
+        let half = self.oracle.half((n, side, stream));
+        (half.open, half.srq) = (true, srq);
+        if !self.conns[n].streams.contains(&stream) {
+            self.conns[n].streams.push(stream);
         }
     }
 
@@ -322,11 +326,16 @@ impl World {
         }
         note(|| format!("{now:>12} receive {wr_id} of {len} on {id:?}"));
         if short {
-            self.oracle
-                .allow(id.0, Some(id.2), Some(id.1), Status::LocLenErr);
-            self.oracle
-                .allow(id.0, Some(id.2), Some(1 - id.1), Status::RemInvReqErr);
-            self.allow_end(id.0, id.2);
+            // Any stream of a shared queue may get it.
+            let shared = self.oracle.half(id).srq.is_some();
+            let of = Some(id.2).filter(|_| !shared);
+            let (n, side) = (id.0, id.1);
+            self.oracle.allow(n, of, Some(side), Status::LocLenErr);
+            self.oracle.allow(n, of, Some(1 - side), Status::RemInvReqErr);
+            self.allow_end(n, id.2);
+            if shared {
+                self.oracle.allow(n, None, None, Status::WrFlushErr);
+            }
         }
     }
 

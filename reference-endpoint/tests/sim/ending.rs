@@ -97,9 +97,10 @@ impl World {
         let done = self.oracle.halves.iter().all(|(id, half)| {
             let peer = self.oracle.halves.get(&(id.0, 1 - id.1, id.2));
             let all = peer.map_or(0, |p| p.consuming.len());
-            conn_over(id)
-                || half.ended
-                || (half.outstanding() == 0 && (half.consumed == all || half.rx_failed))
+            // A stream that was refused has never been there for the peer.
+            let never = !half.opened && peer.is_some_and(|p| p.ended);
+            let received = half.consumed == all || half.rx_failed || never;
+            conn_over(id) || half.ended || (half.outstanding() == 0 && received)
         });
         done && !self
             .conns
