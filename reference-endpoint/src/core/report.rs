@@ -254,6 +254,7 @@ impl Connection {
             let lives = |(i, other): (usize, &super::tx_path::TxPath)| {
                 i != usize::from(path)
                     && other.state.is_alive()
+                    && self.is_open(i as u16)
                     && other.acked_at.is_some_and(|at| at >= since)
             };
             if self.tx.iter().enumerate().any(lives) {
