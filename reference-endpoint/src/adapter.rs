@@ -4,15 +4,19 @@
 //! `run_stdio` puts it between standard input, standard output and real sockets. The form of every line is described by
 //! `schema/adapter.schema.json`.
 
+mod answers;
 mod engine;
 mod hex;
 mod messages;
+mod opening;
+mod posts;
 mod session;
 #[cfg(feature = "udp")]
 mod stdio;
 
-pub use engine::{Engine, Work};
-pub use messages::{Code, LONGEST_LINE, LONGEST_PIECE, LONGEST_WAIT_MS};
+pub use answers::Code;
+pub use engine::{Engine, Todo, Work};
+pub use messages::{LONGEST_LINE, LONGEST_PIECE, LONGEST_WAIT_MS};
 pub use session::Session;
 #[cfg(feature = "udp")]
 pub use stdio::{Options, RunError, run_stdio};

@@ -26,8 +26,12 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     type Test = (&'static str, fn());
-    let tests: [Test; 5] = [
+    let tests: [Test; 6] = [
         ("work_gets_done", work_gets_done),
+        (
+            "a_read_comes_through_two_planes",
+            a_read_comes_through_two_planes,
+        ),
         (
             "a_poll_waits_for_its_time_only",
             a_poll_waits_for_its_time_only,
@@ -199,6 +203,46 @@ fn work_gets_done() {
         adapter.stdin = None;
         assert_eq!(adapter.end(), Some(0));
     }
+}
+
+fn a_read_comes_through_two_planes() {
+    let addresses = addresses();
+    let mut adapters = [Adapter::start(&[]), Adapter::start(&[])];
+    for side in [1, 0] {
+        let mut body = open(side, &addresses);
+        body["read_depth"] = json!(2);
+        let (host, _) = addresses[side].split_once(':').unwrap();
+        body["planes"] = json!([format!("{host}0")]);
+        adapters[side].call("open", body);
+    }
+    for adapter in &mut adapters {
+        assert_eq!(adapter.events(1)[0]["type"], "established");
+    }
+    let body = json!({"len": 100_000, "fill": 3, "remote_write": false, "remote_read": true});
+    let there = adapters[1].call("register", body);
+    let body = json!({"len": 100_000, "fill": 0, "remote_write": false});
+    let here = adapters[0].call("register", body);
+    let read = json!({
+        "conn": 0, "stream": 0, "wr_id": 1, "mr": here["mr"], "offset": 0, "len": 100_000,
+        "va": there["va"], "rkey": there["rkey"],
+    });
+    adapters[0].call("post_read", read);
+    let done = adapters[0].events(1);
+    assert_eq!(
+        (&done[0]["kind"], &done[0]["status"]),
+        (&json!("read"), &json!("IBV_WC_SUCCESS"))
+    );
+    let whole = json!({"mr": here["mr"], "offset": 0, "len": 100_000});
+    let digest = adapters[0].call("digest", whole.clone());
+    assert_eq!(adapters[1].call("digest", whole), digest);
+    // The answer came through both.
+    let mut sent = [0, 0];
+    for path in 0..8 {
+        let stats = adapters[1].call("stats", json!({"conn": 0, "path": path}));
+        let plane = stats["path"]["plane"].as_u64().unwrap();
+        sent[plane as usize] += stats["path"]["packets_sent"].as_u64().unwrap();
+    }
+    assert!(sent.iter().all(|count| *count > 0), "{sent:?}");
 }
 
 fn a_poll_waits_for_its_time_only() {

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::core::{
-    self, Access, Buffer, Completion, Counters, Data, Ecn, Endpoint, Event, Misuse, Op, Region,
-    Service, Status, Transmit, WorkKind,
+    self, Access, Buffer, Completion, Counters, Ecn, Endpoint, Event, Misuse, Op, Region, Service,
+    Status, Transmit, WorkKind,
 };
 
 /// Work to post.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// Connection.
     pub conn: u32,
@@ -16,15 +16,35 @@ pub struct Work {
     pub stream: u16,
     /// The caller's number for the work.
     pub wr_id: u64,
-    /// Local bytes.
-    pub buffer: Buffer,
-    /// What it does; nothing for a receive.
-    pub op: Option<Op>,
     /// Kind of work.
     pub kind: WorkKind,
+    /// The work itself.
+    pub todo: Todo,
+}
+
+/// What work is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Todo {
+    /// A receive into a buffer.
+    Receive(Buffer),
+    /// Anything else.
+    Request(core::Work),
 }
 
 impl Work {
+    /// How many local bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        match &self.todo {
+            Todo::Receive(buffer) => buffer.len,
+            Todo::Request(work) => work.data.len(),
+        }
+    }
+
+    /// Whether it is a Send or a Write and nothing more: no immediate data, no key.
+    pub(crate) fn is_plain(&self) -> bool {
+        matches!(&self.todo, Todo::Request(work) if matches!(work.op, Op::Send | Op::Write(_)))
+    }
+
     /// The completion of work that has succeeded.
     pub(crate) fn succeeded(&self, byte_len: u32) -> Completion {
         Completion {
@@ -107,6 +127,10 @@ pub trait Engine: Send {
     fn close(&mut self, now: u64, conn: u32) -> Result<(), Misuse>;
     /// What was counted, see [`Endpoint::counters`].
     fn counters(&self, conn: u32) -> Option<Counters>;
+    /// The endpoint itself, for the calls that only a whole one serves; nothing where there is none.
+    fn endpoint(&mut self) -> Option<&mut Endpoint> {
+        None
+    }
 }
 
 impl Engine for Endpoint {
@@ -154,13 +178,10 @@ impl Engine for Endpoint {
         self.connect(now, peer, service)
     }
     fn post(&mut self, now: u64, work: &Work) -> Result<(), Misuse> {
-        let (conn, stream, wr_id) = (work.conn, work.stream, work.wr_id);
-        match work.op {
-            None => self.post_recv(now, conn, stream, wr_id, work.buffer),
-            Some(op) => {
-                let work = core::Work::new(wr_id, op, Data::Buffer(work.buffer));
-                self.post(now, conn, stream, work)
-            }
+        let (conn, stream) = (work.conn, work.stream);
+        match &work.todo {
+            Todo::Receive(buffer) => self.post_recv(now, conn, stream, work.wr_id, *buffer),
+            Todo::Request(work) => self.post(now, conn, stream, work.clone()),
         }
     }
     fn close(&mut self, now: u64, conn: u32) -> Result<(), Misuse> {
@@ -168,5 +189,8 @@ impl Engine for Endpoint {
     }
     fn counters(&self, conn: u32) -> Option<Counters> {
         self.counters(conn)
+    }
+    fn endpoint(&mut self) -> Option<&mut Endpoint> {
+        Some(self)
     }
 }

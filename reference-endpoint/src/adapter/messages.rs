@@ -1,4 +1,4 @@
-//! The lines of the adapter protocol.
+//! The requests of the adapter protocol.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,6 +6,10 @@ use std::net::SocketAddr;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+
+use super::answers::{Code, Failure};
+use super::opening::{self, OpenMore};
+use super::posts::{self, Post, PostWork, SrqPost, SrqWithdraw, Withdraw};
 
 /// Longest line that is read, bytes.
 pub const LONGEST_LINE: usize = 8 << 20;
@@ -31,18 +35,40 @@ pub enum Request {
     ReadMemory(Piece),
     /// SHA-256 of bytes of registered memory.
     Digest(Piece),
+    /// Forget a region.
+    Deregister(OfRegion),
     /// Post a receive.
     PostRecv(Post),
-    /// Post a Send.
-    PostSend(Post),
-    /// Post a Write.
-    PostWrite(PostWrite),
+    /// Post a receive to the shared queue.
+    PostSrqRecv(SrqPost),
+    /// Take a receive back.
+    WithdrawRecv(Withdraw),
+    /// Take a receive back from the shared queue.
+    WithdrawSrqRecv(SrqWithdraw),
+    /// Post work of any other kind.
+    PostWork(PostWork),
     /// What has happened?
     Poll(Poll),
     /// Counters of the endpoint.
     Counters(OfConnection),
+    /// How are the connection, a path of it and a stream?
+    Stats(Stats),
     /// Close the connection once its work is done.
     Close(OfConnection),
+    /// End the connection at once.
+    Abort(OfConnection),
+    /// Open a further stream.
+    OpenStream(OpenStream),
+    /// End a stream.
+    ResetStream(OfStream),
+    /// Send a path from another port or through another plane.
+    MovePath(MovePath),
+    /// Give up a path.
+    RetirePath(OfPath),
+    /// A plane works, or does not.
+    SetPlane(SetPlane),
+    /// Another inbound capacity.
+    SetCapacity(SetCapacity),
     /// Forget everything.
     Reset,
 }
@@ -94,6 +120,9 @@ pub struct Open {
     /// First PSN of every path; random when missing.
     #[serde(default, deserialize_with = "present")]
     pub initial_psn: Option<u32>,
+    /// Whatever else is asked for.
+    #[serde(skip)]
+    pub more: Option<OpenMore>,
 }
 
 /// Body of `register`.
@@ -106,6 +135,18 @@ pub struct Register {
     pub fill: u8,
     /// Whether the peer may write to it.
     pub remote_write: bool,
+    /// Whether the peer may read it.
+    #[serde(default)]
+    pub remote_read: bool,
+    /// Whether the peer may run atomic operations on it.
+    #[serde(default)]
+    pub remote_atomic: bool,
+    /// Whether the peer may make its key invalid.
+    #[serde(default)]
+    pub invalidate: bool,
+    /// Protection domain.
+    #[serde(default)]
+    pub domain: u32,
 }
 
 /// Body of `write_memory`.
@@ -132,46 +173,6 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Body of `post_recv` and `post_send`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Post {
-    /// Connection.
-    pub conn: u32,
-    /// Stream.
-    pub stream: u16,
-    /// The caller's number for the work.
-    pub wr_id: u64,
-    /// Local region.
-    pub mr: u32,
-    /// First byte in it.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// Body of `post_write`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PostWrite {
-    /// Connection.
-    pub conn: u32,
-    /// Stream.
-    pub stream: u16,
-    /// The caller's number for the work.
-    pub wr_id: u64,
-    /// Local region.
-    pub mr: u32,
-    /// First byte in it.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-    /// Remote address, `0x` and hex digits.
-    pub va: String,
-    /// Remote key.
-    pub rkey: u32,
-}
-
 /// Body of `poll`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -180,7 +181,7 @@ pub struct Poll {
     pub timeout_ms: u64,
 }
 
-/// Body of `counters` and `close`.
+/// Body of `counters`, `close` and `abort`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfConnection {
@@ -188,132 +189,98 @@ pub struct OfConnection {
     pub conn: u32,
 }
 
+/// Body of `deregister`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfRegion {
+    /// Region.
+    pub mr: u32,
+}
+
+/// Body of `stats`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stats {
+    /// Connection.
+    pub conn: u32,
+    /// A path of the sending direction.
+    #[serde(default, deserialize_with = "present")]
+    pub path: Option<u16>,
+    /// A stream.
+    #[serde(default, deserialize_with = "present")]
+    pub stream: Option<u16>,
+}
+
+/// Body of `open_stream`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenStream {
+    /// Connection.
+    pub conn: u32,
+    /// Protection domain; that of `open` when missing.
+    #[serde(default, deserialize_with = "present")]
+    pub domain: Option<u32>,
+}
+
+/// Body of `reset_stream`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfStream {
+    /// Connection.
+    pub conn: u32,
+    /// Stream.
+    pub stream: u16,
+}
+
+/// Body of `retire_path`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfPath {
+    /// Connection.
+    pub conn: u32,
+    /// Path.
+    pub path: u16,
+}
+
+/// Body of `move_path`, which names a port, a plane or both.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MovePath {
+    /// Connection.
+    pub conn: u32,
+    /// Path.
+    pub path: u16,
+    /// UDP source port.
+    #[serde(default, deserialize_with = "present")]
+    pub port: Option<u16>,
+    /// Plane.
+    #[serde(default, deserialize_with = "present")]
+    pub plane: Option<u8>,
+}
+
+/// Body of `set_plane`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetPlane {
+    /// Connection.
+    pub conn: u32,
+    /// Plane.
+    pub plane: u8,
+    /// Whether it works.
+    pub up: bool,
+}
+
+/// Body of `set_capacity`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetCapacity {
+    /// Inbound capacity, Mb/s.
+    pub mbps: u32,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
-
-/// Answer to `capabilities`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Capabilities {
-    /// Roles.
-    pub roles: Vec<Role>,
-    /// Kinds of work.
-    pub operations: Vec<&'static str>,
-    /// Paths in each direction, at most.
-    pub max_paths: u16,
-    /// Streams, at most.
-    pub max_streams: u16,
-    /// Payload sizes.
-    pub payload_sizes: Vec<u16>,
-    /// Whether the first PSN can be chosen.
-    pub initial_psn: bool,
-    /// Names of the counters.
-    pub counters: Vec<String>,
-}
-
-/// An event, as `poll` reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Report {
-    /// The connection and its streams are open.
-    Established {
-        /// Connection.
-        conn: u32,
-        /// Paths agreed.
-        paths: u16,
-        /// Streams agreed.
-        streams: u16,
-        /// When, ns on the session's clock.
-        t_ns: u64,
-    },
-    /// Work is complete.
-    Completion {
-        /// Connection.
-        conn: u32,
-        /// Stream.
-        stream: u16,
-        /// The caller's number for the work.
-        wr_id: u64,
-        /// `send`, `write` or `recv`.
-        kind: &'static str,
-        /// As in `ibv_wc_status`.
-        status: String,
-        /// Bytes.
-        byte_len: u32,
-        /// When, ns on the session's clock.
-        t_ns: u64,
-    },
-    /// The connection is closed.
-    Closed {
-        /// Connection.
-        conn: u32,
-        /// Reason on the wire.
-        reason: u16,
-        /// When, ns on the session's clock.
-        t_ns: u64,
-    },
-    /// The connection failed.
-    Failed {
-        /// Connection.
-        conn: u32,
-        /// As in `ibv_wc_status`.
-        status: String,
-        /// In words.
-        message: String,
-        /// When, ns on the session's clock.
-        t_ns: u64,
-    },
-}
-
-/// Kinds of refusal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Code {
-    /// The line is no JSON object, or longer than [`LONGEST_LINE`].
-    BadLine,
-    /// The object is not a request of the form that the schema describes, or a value is outside its range.
-    BadRequest,
-    /// There is no such operation.
-    UnknownOp,
-    /// Another version of the adapter protocol.
-    BadProtocol,
-    /// Only after `open`.
-    NotOpen,
-    /// Only once between `reset` and `reset`.
-    AlreadyOpen,
-    /// No such region.
-    NoSuchRegion,
-    /// Not that many bytes in the region.
-    OutOfBounds,
-    /// No such connection.
-    NoSuchConnection,
-    /// The stream is not open.
-    NoSuchStream,
-    /// A limit of the adapter is reached.
-    Limit,
-    /// The endpoint does not do that now.
-    Misuse,
-    /// The sockets cannot be had.
-    Io,
-}
-
-/// Why a request is refused.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Failure {
-    /// Kind.
-    pub code: Code,
-    /// In words.
-    pub message: String,
-}
-
-impl Failure {
-    pub(super) fn new(code: Code, message: impl fmt::Display) -> Self {
-        Self {
-            code,
-            message: message.to_string(),
-        }
-    }
-}
 
 /// Reads one line: the id, as far as it can be made out, and the request.
 pub(super) fn read(line: &str) -> (Option<u64>, Result<Request, Failure>) {
@@ -347,17 +314,30 @@ fn request(mut fields: Map<String, Value>) -> Result<Request, Failure> {
     Ok(match op.as_str() {
         "hello" => Request::Hello(body(fields)?),
         "capabilities" => nothing(fields, Request::Capabilities)?,
-        "open" => Request::Open(body(fields)?),
+        "open" => Request::Open(opening::read(fields)?),
         "register" => Request::Register(body(fields)?),
         "write_memory" => Request::WriteMemory(body(fields)?),
         "read_memory" => Request::ReadMemory(body(fields)?),
         "digest" => Request::Digest(body(fields)?),
+        "deregister" => Request::Deregister(body(fields)?),
         "post_recv" => Request::PostRecv(body(fields)?),
-        "post_send" => Request::PostSend(body(fields)?),
-        "post_write" => Request::PostWrite(body(fields)?),
+        "post_srq_recv" => Request::PostSrqRecv(body(fields)?),
+        "withdraw_recv" => Request::WithdrawRecv(body(fields)?),
+        "withdraw_srq_recv" => Request::WithdrawSrqRecv(body(fields)?),
+        "post_send" | "post_write" | "post_read" | "post_cmp_swap" | "post_fetch_add" => {
+            Request::PostWork(posts::read(&op, fields)?)
+        }
         "poll" => Request::Poll(body(fields)?),
         "counters" => Request::Counters(body(fields)?),
+        "stats" => Request::Stats(body(fields)?),
         "close" => Request::Close(body(fields)?),
+        "abort" => Request::Abort(body(fields)?),
+        "open_stream" => Request::OpenStream(body(fields)?),
+        "reset_stream" => Request::ResetStream(body(fields)?),
+        "move_path" => Request::MovePath(move_path(fields)?),
+        "retire_path" => Request::RetirePath(body(fields)?),
+        "set_plane" => Request::SetPlane(body(fields)?),
+        "set_capacity" => Request::SetCapacity(body(fields)?),
         "reset" => nothing(fields, Request::Reset)?,
         _ => {
             let message = format!("there is no operation {}", clipped(&op));
@@ -366,7 +346,23 @@ fn request(mut fields: Map<String, Value>) -> Result<Request, Failure> {
     })
 }
 
-fn body<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Failure> {
+fn move_path(fields: Map<String, Value>) -> Result<MovePath, Failure> {
+    let moved: MovePath = body(fields)?;
+    if moved.port.is_none() && moved.plane.is_none() {
+        let message = "move_path names a port, a plane or both";
+        return Err(Failure::new(Code::BadRequest, message));
+    }
+    Ok(moved)
+}
+
+/// Takes the fields of these names away from the others.
+pub(super) fn take(fields: &mut Map<String, Value>, names: &[&str]) -> Map<String, Value> {
+    let taken = names.iter().filter_map(|name| fields.remove_entry(*name));
+    taken.collect()
+}
+
+/// Reads fields that all have to be there, and no others, into a body.
+pub(super) fn body<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, Failure> {
     serde_json::from_value(Value::Object(fields))
         .map_err(|error| Failure::new(Code::BadRequest, clipped(&error.to_string())))
 }
@@ -381,8 +377,12 @@ fn clipped(text: &str) -> String {
 }
 
 /// A field that may be missing, but not `null`.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    u32::deserialize(from).map(Some)
+pub(super) fn present<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    T::deserialize(from).map(Some)
 }
 
 /// The fields of an object. A name that comes twice is refused: which one would count is anybody's guess.

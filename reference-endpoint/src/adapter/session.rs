@@ -1,5 +1,7 @@
 //! A session: lines to calls of an endpoint, and its events to lines. No I/O, no clock.
 
+mod work;
+
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,25 +9,18 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::engine::{Engine, Work};
-use super::hex;
+use super::answers::{self, Capabilities, Code, Failure, Report};
+use super::engine::Engine;
 use super::messages::{
-    self, Capabilities, Code, Failure, LONGEST_PIECE, LONGEST_WAIT_MS, Open, Piece, Post,
-    PostWrite, Register, Report, Request, Role, WriteMemory,
+    self, LONGEST_PIECE, LONGEST_WAIT_MS, Open, Piece, Register, Request, Role, WriteMemory,
 };
-use super::{NAME, PROFILE, PROTOCOL};
-use crate::core::{
-    Access, Buffer, Config, Counters, Ecn, Endpoint, Event, Features, Misuse, Op, Remote, Service,
-    Transmit, WorkKind,
-};
+use super::opening::{self, Feature};
+use super::{NAME, PROFILE, PROTOCOL, hex};
+use crate::core::{Access, Counters, Ecn, Endpoint, Misuse, StreamConfig, Transmit};
 use crate::mutants::Mutant;
 
 /// Registered bytes of a session, at most.
 const MOST_MEMORY: u64 = 1 << 30;
-/// Regions of a session, at most.
-const MOST_REGIONS: usize = 65_536;
-/// Connections of a session: one, until it is reset.
-const MOST_CONNECTIONS: usize = 1;
 const MOST_PATHS: u16 = 256;
 const MOST_STREAMS: u16 = 16_384;
 /// Events in one answer, at most; the others wait for the next `poll`.
@@ -44,9 +39,14 @@ pub struct Session {
 }
 
 struct OpenSession {
-    local: SocketAddr,
+    /// Own addresses, plane by plane, with the service port.
+    locals: Vec<SocketAddr>,
     engine: Box<dyn Engine>,
     memory: u64,
+    /// Whether the harness has asked for more than the first harnesses know.
+    more: bool,
+    /// What streams are opened with.
+    stream: StreamConfig,
 }
 
 impl Session {
@@ -99,7 +99,12 @@ impl Session {
 
     /// Own address and service port, once open.
     pub fn local(&self) -> Option<SocketAddr> {
-        self.open.as_ref().map(|open| open.local)
+        self.locals().first().copied()
+    }
+
+    /// Own addresses, plane by plane, and the service port; none before it is open.
+    pub fn locals(&self) -> &[SocketAddr] {
+        self.open.as_ref().map_or(&[], |open| &open.locals)
     }
 
     /// Whether `poll` would report something.
@@ -174,7 +179,7 @@ impl Session {
     fn collect(&mut self, now: u64) {
         let Some(open) = &mut self.open else { return };
         while let Some(event) = open.engine.poll_event() {
-            self.events.extend(report(event, now));
+            self.events.extend(answers::report(event, now, open.more));
         }
     }
 
@@ -222,9 +227,33 @@ impl Session {
                 let digest = Sha256::digest(self.bytes(&piece)?);
                 Ok(json!({"sha256": hex::encode(&digest)}))
             }
-            Request::PostRecv(post) => self.post(now, &post, WorkKind::Recv, None),
-            Request::PostSend(post) => self.post(now, &post, WorkKind::Send, Some(Op::Send)),
-            Request::PostWrite(post) => self.post_write(now, post),
+            Request::Deregister(of) => self.deregister(of.mr),
+            Request::PostRecv(post) => self.post_recv(now, &post),
+            Request::PostSrqRecv(post) => self.post_srq_recv(now, &post),
+            Request::WithdrawRecv(of) => {
+                let endpoint = self.endpoint()?;
+                let withdrawn = endpoint.withdraw_recv(of.conn, of.stream, of.wr_id);
+                Ok(json!({"withdrawn": withdrawn.map_err(failure)?}))
+            }
+            Request::WithdrawSrqRecv(of) => {
+                let srq = self.srq()?;
+                let withdrawn = self.endpoint()?.withdraw_srq_recv(srq, of.wr_id);
+                Ok(json!({"withdrawn": withdrawn.map_err(failure)?}))
+            }
+            Request::PostWork(post) => self.post_work(now, post),
+            Request::OpenStream(of) => self.open_stream(now, &of),
+            Request::ResetStream(of) => self.call(|e| e.reset_stream(now, of.conn, of.stream)),
+            Request::Abort(of) => self.call(|e| e.abort(now, of.conn)),
+            Request::MovePath(of) => {
+                self.call(|e| e.move_path(now, of.conn, of.path, of.port, of.plane))
+            }
+            Request::RetirePath(of) => self.call(|e| e.retire_path(now, of.conn, of.path)),
+            Request::SetPlane(of) => self.call(|e| e.set_plane(now, of.conn, of.plane, of.up)),
+            Request::SetCapacity(of) => {
+                opening::capacity(Some(of.mbps))?;
+                self.call(|e| e.set_capacity(of.mbps))
+            }
+            Request::Stats(of) => self.stats(&of),
             Request::Counters(of) => {
                 let counters = self.engine()?.counters(of.conn);
                 let counters = counters.ok_or_else(|| failure(Misuse::NoConnection(of.conn)))?;
@@ -244,39 +273,43 @@ impl Session {
         }
     }
 
+    /// The endpoint itself, for what a fake does not do.
+    fn endpoint(&mut self) -> Result<&mut Endpoint, Failure> {
+        let endpoint = self.engine()?.endpoint();
+        endpoint.ok_or_else(|| Failure::new(Code::Misuse, "this endpoint has no such call"))
+    }
+
     fn open(&mut self, now: u64, open: &Open) -> Result<Value, Failure> {
         if self.open.is_some() {
             let message = "the session is open; reset it first";
             return Err(Failure::new(Code::AlreadyOpen, message));
         }
-        let config = config(self.seed, open)?;
+        let more = open.more.clone().unwrap_or_default();
+        let config = opening::config(self.seed, open, &more)?;
         let mut engine: Box<dyn Engine> = match &self.mutant {
             Some(mutant) => mutant.engine(config),
             None => Endpoint::new(config).map(|endpoint| Box::new(endpoint) as Box<dyn Engine>),
         }
         .map_err(failure)?;
-        let service = Service {
-            service_id: open.service_id,
-            paths: open.paths,
-            streams: open.streams,
-            payload_size: open.payload_size,
-            msg_window: open.msg_window,
-            initial_psn: open.initial_psn,
-            // All of them at once: whoever drives a session posts to each when it is established.
-            first_streams: open.streams,
-            features: Features(0),
-            ..Service::default()
-        };
+        let srq = engine
+            .endpoint()
+            .filter(|_| more.srq)
+            .map(Endpoint::create_srq);
+        let service = opening::service(open, &more, srq)?;
         let conn = match open.role {
             Role::Initiator => engine.connect(now, open.peer, service),
             // The core numbers connections from 0, and the session takes one only.
             Role::Acceptor => engine.listen(service).map(|()| 0),
         }
         .map_err(failure)?;
+        let own = more.planes.iter();
+        let planes = own.map(|ip| SocketAddr::new(*ip, open.local.port()));
         self.open = Some(OpenSession {
-            local: open.local,
+            locals: [open.local].into_iter().chain(planes).collect(),
             engine,
             memory: 0,
+            more: open.more.is_some(),
+            stream: service.stream,
         });
         Ok(json!({"conn": conn}))
     }
@@ -297,7 +330,10 @@ impl Session {
         let len = usize::try_from(register.len).map_err(|_| too_much())?;
         let access = Access {
             remote_write: register.remote_write,
-            ..Access::default()
+            remote_read: register.remote_read,
+            remote_atomic: register.remote_atomic,
+            invalidate: register.invalidate,
+            domain: register.domain,
         };
         let region = open.engine.register(len, access).map_err(failure)?;
         open.memory = memory;
@@ -334,82 +370,24 @@ impl Session {
             .ok_or_else(|| out_of_bounds(piece.mr, region.len()))
     }
 
-    fn post_write(&mut self, now: u64, write: PostWrite) -> Result<Value, Failure> {
-        let va = hex::number(&write.va).ok_or_else(|| {
-            Failure::new(Code::BadRequest, "va is not 0x and at most 16 hex digits")
-        })?;
-        let remote = Remote {
-            va,
-            rkey: write.rkey,
-        };
-        let post = Post {
-            conn: write.conn,
-            stream: write.stream,
-            wr_id: write.wr_id,
-            mr: write.mr,
-            offset: write.offset,
-            len: write.len,
-        };
-        self.post(now, &post, WorkKind::Write, Some(Op::Write(remote)))
-    }
-
-    fn post(
-        &mut self,
-        now: u64,
-        post: &Post,
-        kind: WorkKind,
-        op: Option<Op>,
-    ) -> Result<Value, Failure> {
-        let piece = Piece {
-            mr: post.mr,
-            offset: post.offset,
-            len: post.len,
-        };
-        self.bytes(&piece)?;
-        let place = range(post.offset, post.len).ok_or_else(|| out_of_bounds(post.mr, 0))?;
-        let work = Work {
-            conn: post.conn,
-            stream: post.stream,
-            wr_id: post.wr_id,
-            buffer: Buffer {
-                mr: post.mr,
-                offset: place.start,
-                len: place.len(),
-            },
-            op,
-            kind,
-        };
-        self.engine()?.post(now, &work).map_err(failure)?;
+    fn deregister(&mut self, mr: u32) -> Result<Value, Failure> {
+        let endpoint = self.endpoint()?;
+        let len = endpoint.memory(mr).ok_or_else(|| no_region(mr))?.len() as u64;
+        endpoint.deregister(mr).map_err(failure)?;
+        if let Some(open) = &mut self.open {
+            open.memory = open.memory.saturating_sub(len);
+        }
         Ok(json!({}))
     }
-}
 
-fn config(seed: u64, open: &Open) -> Result<Config, Failure> {
-    let bad = |message: &str| Err(Failure::new(Code::BadRequest, message));
-    if open.local.is_ipv4() != open.peer.is_ipv4() {
-        return bad("local and peer are not of one address family");
+    /// A call of the endpoint that answers nothing.
+    fn call(
+        &mut self,
+        call: impl FnOnce(&mut Endpoint) -> Result<(), Misuse>,
+    ) -> Result<Value, Failure> {
+        call(self.endpoint()?).map_err(failure)?;
+        Ok(json!({}))
     }
-    if open.local.ip().is_unspecified() || open.local.port() == 0 || open.peer.port() == 0 {
-        return bad("local and peer name an address and a port each");
-    }
-    if open.role == Role::Acceptor && open.local.port() != open.peer.port() {
-        return bad("an acceptor answers to its own service port, so the peer must use the same");
-    }
-    let Some(end) = open.source_port_base.checked_add(open.paths) else {
-        return bad("the source ports from source_port_base on do not suffice for the paths");
-    };
-    if open.source_port_base == 0 {
-        return bad("source_port_base is 0");
-    }
-    Ok(Config {
-        // Rotated, so that equal seeds do not cancel out.
-        seed: seed.rotate_left(32) ^ open.seed,
-        source_ports: open.source_port_base..end,
-        ack_delay_us: open.ack_delay_us,
-        max_connections: MOST_CONNECTIONS,
-        max_regions: MOST_REGIONS,
-        ..Config::new(open.local)
-    })
 }
 
 fn range(offset: u64, len: u64) -> Option<std::ops::Range<usize>> {
@@ -431,6 +409,8 @@ fn failure(misuse: Misuse) -> Failure {
     let code = match &misuse {
         Misuse::NoConnection(_) => Code::NoSuchConnection,
         Misuse::NoStream(_) => Code::NoSuchStream,
+        Misuse::NoPath(_) => Code::NoSuchPath,
+        Misuse::NoPlane(_) => Code::NoSuchPlane,
         Misuse::NoMemory => Code::OutOfBounds,
         Misuse::Limit { .. } => Code::Limit,
         Misuse::Range { .. } => Code::BadRequest,
@@ -451,57 +431,17 @@ fn capabilities() -> Capabilities {
     Capabilities {
         roles: vec![Role::Initiator, Role::Acceptor],
         operations: vec!["send", "write"],
+        further_operations: vec!["read", "cmp_swap", "fetch_add"],
+        features: Feature::ALL.to_vec(),
+        max_read_depth: u8::MAX,
+        max_atomic_depth: u8::MAX,
+        max_planes: 1 + opening::MOST_EXTRA_PLANES,
+        srq: true,
+        hints: true,
         max_paths: MOST_PATHS,
         max_streams: MOST_STREAMS,
         payload_sizes: vec![256, 512, 1024, 2048, 4096, 8192],
         initial_psn: true,
         counters,
     }
-}
-
-/// What is shown of an event; nothing of what a harness has not asked for.
-fn report(event: Event, t_ns: u64) -> Option<Report> {
-    Some(match event {
-        Event::Established {
-            conn,
-            paths,
-            streams,
-        } => Report::Established {
-            conn,
-            paths,
-            streams,
-            t_ns,
-        },
-        Event::Completion(done) => Report::Completion {
-            conn: done.conn,
-            stream: done.stream,
-            wr_id: done.wr_id,
-            kind: match done.kind {
-                WorkKind::Send => "send",
-                WorkKind::Write => "write",
-                WorkKind::Read => "read",
-                WorkKind::CmpSwap => "cmp_swap",
-                WorkKind::FetchAdd => "fetch_add",
-                WorkKind::Recv => "recv",
-                WorkKind::RecvWrite => "recv_write",
-            },
-            status: done.status.to_string(),
-            byte_len: done.byte_len,
-            t_ns,
-        },
-        Event::Closed { conn, reason } => Report::Closed { conn, reason, t_ns },
-        Event::Failed {
-            conn,
-            status,
-            message,
-        } => Report::Failed {
-            conn,
-            status: status.to_string(),
-            message,
-            t_ns,
-        },
-        Event::StreamOpened { .. } | Event::StreamEnded { .. } | Event::PathAlive { .. } => {
-            return None;
-        }
-    })
 }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{LONGEST_LINE, Session};
 use crate::mutants;
-use crate::udp::{Driver, Pace, Sockets};
+use crate::udp::{Driver, Pace, Settings, Sockets};
 
 /// Each packet draws its own answer, whatever the system has joined: so that whoever judges them from outside sees the
 /// same as where they come one by one.
@@ -183,15 +183,15 @@ impl Server {
             return Ok(());
         }
         let mut answer = self.session.handle_line(now, &line);
-        match (self.session.local(), self.driver.sockets()) {
-            (Some(local), None) => match Sockets::bind(local) {
+        match (self.session.locals(), self.driver.sockets()) {
+            ([], Some(_)) => self.driver.set_sockets(None),
+            (locals @ [_, ..], None) => match Sockets::bind_all(locals, &Settings::default()) {
                 Ok(bound) => self.driver.set_sockets(Some(bound)),
                 Err(error) => {
-                    let message = format!("cannot bind {local}: {error}");
+                    let message = format!("cannot bind {locals:?}: {error}");
                     answer = self.session.refuse_open(&message);
                 }
             },
-            (None, Some(_)) => self.driver.set_sockets(None),
             _ => {}
         }
         write_line(&answer)

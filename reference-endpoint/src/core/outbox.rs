@@ -11,7 +11,7 @@ use super::event::{Status, WorkKind};
 const STAMP_LIFE: u64 = 1 << 30;
 
 impl Op {
-    pub(super) fn kind(&self) -> WorkKind {
+    pub(crate) fn kind(&self) -> WorkKind {
         match self {
             Self::Send | Self::SendImm(_) | Self::SendInv(_) => WorkKind::Send,
             Self::Write(_) | Self::WriteImm(..) => WorkKind::Write,

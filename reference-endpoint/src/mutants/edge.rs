@@ -1,7 +1,7 @@
 //! The edge of an endpoint, where a mutant sits.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use metaroce_wire::crc::{self, PseudoHeader};
 
@@ -20,6 +20,8 @@ pub(super) struct Sent {
 /// A datagram on its way in.
 #[derive(Debug, Clone)]
 pub(super) struct Received {
+    /// Own address that it came to.
+    pub to: IpAddr,
     pub from: SocketAddr,
     pub ecn: Ecn,
     pub bytes: Vec<u8>,
@@ -174,12 +176,18 @@ impl Mutated {
     fn let_in(&mut self, now: u64) {
         while let Some(mut received) = self.edge.inbox.pop_front() {
             if received.reseal && received.sound {
-                let pseudo = PseudoHeader::new(received.from.ip(), self.edge.local);
+                let to = SocketAddr::new(received.to, self.edge.local.port());
+                let pseudo = PseudoHeader::new(received.from.ip(), to);
                 // Too short for a trailer: the endpoint refuses it as it is.
                 let _too_short = crc::seal(&pseudo, &mut received.bytes);
             }
-            self.endpoint
-                .handle_datagram(now, received.from, received.ecn, &received.bytes);
+            self.endpoint.handle_datagram_at(
+                now,
+                received.to,
+                received.from,
+                received.ecn,
+                &received.bytes,
+            );
             let mut reach = Reach {
                 endpoint: &mut self.endpoint,
                 regions: &self.regions,
@@ -191,9 +199,21 @@ impl Mutated {
 
 impl Engine for Mutated {
     fn handle_datagram(&mut self, now: u64, from: SocketAddr, ecn: Ecn, bytes: &[u8]) {
+        self.handle_datagram_at(now, self.edge.local.ip(), from, ecn, bytes);
+    }
+
+    fn handle_datagram_at(
+        &mut self,
+        now: u64,
+        to: IpAddr,
+        from: SocketAddr,
+        ecn: Ecn,
+        bytes: &[u8],
+    ) {
         self.edge.release(now);
-        let pseudo = PseudoHeader::new(from.ip(), self.edge.local);
+        let pseudo = PseudoHeader::new(from.ip(), SocketAddr::new(to, self.edge.local.port()));
         let received = Received {
+            to,
             from,
             ecn,
             bytes: bytes.to_vec(),
@@ -214,7 +234,7 @@ impl Engine for Mutated {
         loop {
             if let Some(mut sent) = self.edge.outbox.pop_front() {
                 if !sent.as_is {
-                    let pseudo = PseudoHeader::new(self.edge.local.ip(), sent.transmit.dst);
+                    let pseudo = PseudoHeader::new(sent.transmit.src_ip, sent.transmit.dst);
                     let _too_short = crc::seal(&pseudo, &mut sent.bytes);
                 }
                 *out = sent.bytes;
@@ -283,5 +303,8 @@ impl Engine for Mutated {
         let mut counters = self.endpoint.counters(conn)?;
         self.edit.counters(&mut counters);
         Some(counters)
+    }
+    fn endpoint(&mut self) -> Option<&mut Endpoint> {
+        Some(&mut self.endpoint)
     }
 }

@@ -78,6 +78,7 @@ impl Edit for Hasty {
                     let mut bytes = vec![0; answer.wire_len()];
                     if answer.emit(&mut bytes, &pseudo).is_ok() {
                         edge.deliver(Received {
+                            to: edge.local.ip(),
                             from: sent.transmit.dst,
                             ecn: Ecn::NotEct,
                             bytes,

@@ -108,8 +108,9 @@ struct Early {
 
 impl Edit for Early {
     fn posted(&mut self, work: &Work) {
-        if work.kind != WorkKind::Recv {
-            self.posted.entry(work.stream).or_default().push_back(*work);
+        if work.is_plain() {
+            let posted = self.posted.entry(work.stream).or_default();
+            posted.push_back(work.clone());
         }
     }
     fn outgoing(&mut self, edge: &mut Edge, sent: Sent) {

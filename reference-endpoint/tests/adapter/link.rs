@@ -1,7 +1,7 @@
 //! Two sessions over a simulated link, driven by lines as a harness would.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use metaroce_endpoint::adapter::Session;
 use metaroce_endpoint::core::Ecn;
@@ -30,8 +30,8 @@ pub struct Weather {
     pub dead_path: Option<u8>,
 }
 
-/// Packets under way by time of arrival and order of sending: to whom, from where, mark and bytes.
-type Flight = BTreeMap<(u64, u64), (usize, SocketAddr, Ecn, Vec<u8>)>;
+/// Packets under way by time of arrival and order of sending: to whom and to which address, from where, mark and bytes.
+type Flight = BTreeMap<(u64, u64), (usize, IpAddr, SocketAddr, Ecn, Vec<u8>)>;
 
 pub struct Link {
     pub now: u64,
@@ -42,6 +42,8 @@ pub struct Link {
     sequence: u64,
     random: ChaCha8Rng,
     weather: Weather,
+    /// Whatever comes from there or goes there is lost.
+    pub dark: Option<IpAddr>,
     counted: BTreeMap<u8, u32>,
     /// Everything that went out and everything that was answered.
     pub transcript: Vec<Vec<u8>>,
@@ -65,6 +67,7 @@ impl Link {
             sequence: 0,
             random: ChaCha8Rng::seed_from_u64(seed),
             weather,
+            dark: None,
             counted: BTreeMap::new(),
             transcript: Vec::new(),
             lines: Vec::new(),
@@ -127,15 +130,24 @@ impl Link {
                 record.extend(transmit.dst.port().to_be_bytes());
                 record.extend_from_slice(&out);
                 self.transcript.push(record);
-                if transmit.dst != self.addresses[1 - from] {
+                let there = self.sessions[1 - from].locals().contains(&transmit.dst);
+                if !there && transmit.dst != self.addresses[1 - from] {
                     continue;
                 }
-                self.carry(from, transmit.src_port, transmit.ecn, &out);
+                let ends = [transmit.src_ip, transmit.dst.ip()];
+                self.carry(from, ends, transmit.src_port, transmit.ecn, &out);
             }
         }
     }
 
-    fn carry(&mut self, from: usize, port: u16, mut ecn: Ecn, bytes: &[u8]) {
+    fn carry(
+        &mut self,
+        from: usize,
+        [src, to]: [IpAddr; 2],
+        port: u16,
+        mut ecn: Ecn,
+        bytes: &[u8],
+    ) {
         let cbh = Cbh::read(bytes).unwrap().0;
         let count = self.counted.entry(cbh.opcode.0).or_default();
         *count += 1;
@@ -154,7 +166,8 @@ impl Link {
             spoiled,
             ..
         } = self.weather;
-        if self.chance(loss) || first || dead {
+        let dark = self.dark.is_some_and(|dark| dark == src || dark == to);
+        if self.chance(loss) || first || dead || dark {
             return;
         }
         if ecn == Ecn::Ect0 && self.chance(marked) {
@@ -162,7 +175,7 @@ impl Link {
         } else if self.chance(erased) {
             ecn = Ecn::NotEct;
         }
-        let mut source = SocketAddr::new(self.addresses[from].ip(), port);
+        let mut source = SocketAddr::new(src, port);
         let mut bytes = bytes.to_vec();
         if self.chance(spoiled) {
             self.spoil(from, &cbh, &mut source, &mut bytes);
@@ -174,8 +187,10 @@ impl Link {
             let at = (self.now + DELAY + jitter).max(*latest);
             *latest = at;
             self.sequence += 1;
-            self.flight
-                .insert((at, self.sequence), (1 - from, source, ecn, bytes.clone()));
+            self.flight.insert(
+                (at, self.sequence),
+                (1 - from, to, source, ecn, bytes.clone()),
+            );
         }
     }
 
@@ -220,9 +235,9 @@ impl Link {
         };
         self.now = next.max(self.now);
         if packet == Some(next)
-            && let Some((_, (to, source, ecn, bytes))) = self.flight.pop_first()
+            && let Some((_, (side, to, source, ecn, bytes))) = self.flight.pop_first()
         {
-            self.sessions[to].handle_datagram(self.now, source, ecn, &bytes);
+            self.sessions[side].handle_datagram_at(self.now, to, source, ecn, &bytes);
         } else {
             self.sessions
                 .iter_mut()

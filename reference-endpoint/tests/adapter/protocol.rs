@@ -5,6 +5,35 @@ use metaroce_endpoint::adapter::{LONGEST_LINE, Session};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+/// Fields that may be missing, by request; of `open` all that a harness can do without.
+fn is_optional(op: &str, name: &str) -> bool {
+    let all: &[&str] = match op {
+        "open" => &[
+            "initial_psn",
+            "features",
+            "read_depth",
+            "atomic_depth",
+            "planes",
+            "first_streams",
+            "source_ports",
+            "capacity_mbps",
+            "hint_interval_us",
+            "rnr_retries",
+            "srq",
+            "spray_run",
+            "domain",
+        ],
+        "register" => &["remote_read", "remote_atomic", "invalidate", "domain"],
+        "post_send" => &["imm", "invalidate", "signalled", "solicited", "fence"],
+        "post_write" => &["imm", "signalled", "solicited", "fence"],
+        "post_read" | "post_cmp_swap" | "post_fetch_add" => &["signalled", "fence"],
+        "open_stream" => &["domain"],
+        "stats" => &["path", "stream"],
+        _ => &[],
+    };
+    all.contains(&name)
+}
+
 fn schema(part: &str) -> jsonschema::Validator {
     let text = include_str!("../../schema/adapter.schema.json");
     let mut schema: Value = serde_json::from_str(text).unwrap();
@@ -66,7 +95,163 @@ fn dialogue() -> Vec<(String, String)> {
     );
     link.call(0, "digest", json!({"mr": 7, "offset": 0, "len": 0}));
     link.call(0, "reset", json!({}));
+    link.lines.extend(further_dialogue());
     link.lines
+}
+
+/// Everything that `open` can name besides.
+fn more(side: usize) -> Value {
+    json!({
+        "features": ["imm", "inv", "reset", "retire", "change"], "read_depth": 4, "atomic_depth": 4,
+        "planes": [format!("192.0.3.{}", side + 1)], "first_streams": 2, "source_ports": 8, "streams": 4,
+        "capacity_mbps": 1000, "hint_interval_us": 100, "rnr_retries": 3, "srq": side == 1, "spray_run": 2, "domain": 1,
+    })
+}
+
+/// The same of the operations that not every harness knows.
+fn further_dialogue() -> Vec<(String, String)> {
+    let mut link = Link::new(2, [None, None], Weather::default());
+    for op in ["abort", "stats", "open_stream"] {
+        link.call(0, op, json!({"conn": 0}));
+    }
+    for side in [1, 0] {
+        link.open(side, more(side));
+    }
+    link.run(100_000_000);
+    let region = json!({
+        "len": 64, "fill": 1, "remote_write": true, "remote_read": true, "remote_atomic": true, "invalidate": true, "domain": 1,
+    });
+    let there = link.call(1, "register", region.clone());
+    link.call(0, "register", region.clone());
+    link.call(
+        1,
+        "post_srq_recv",
+        json!({"wr_id": 1, "mr": 1, "offset": 0, "len": 64}),
+    );
+    for wr_id in 10..30 {
+        let body = json!({"wr_id": wr_id, "mr": 1, "offset": 0, "len": 64});
+        link.call(1, "post_srq_recv", body);
+    }
+    link.call(
+        1,
+        "post_srq_recv",
+        json!({"wr_id": 2, "mr": 1, "offset": 0, "len": 64}),
+    );
+    link.call(
+        1,
+        "post_srq_recv",
+        json!({"wr_id": 9, "mr": 1, "offset": 60, "len": 64}),
+    );
+    link.call(
+        0,
+        "post_srq_recv",
+        json!({"wr_id": 1, "mr": 1, "offset": 0, "len": 64}),
+    );
+    link.call(1, "withdraw_srq_recv", json!({"wr_id": 2}));
+    link.call(0, "withdraw_srq_recv", json!({"wr_id": 2}));
+    let of = json!({"conn": 0, "stream": 0, "wr_id": 7});
+    link.call(0, "withdraw_recv", of.clone());
+    link.call(
+        0,
+        "withdraw_recv",
+        json!({"conn": 0, "stream": 9, "wr_id": 7}),
+    );
+    let piece = json!({"mr": 1, "offset": 0, "len": 8});
+    let at = json!({"va": there["va"], "rkey": there["rkey"]});
+    let flags = json!({"signalled": true, "solicited": true, "fence": true});
+    let part = json!({"signalled": true, "fence": true});
+    link.call(
+        0,
+        "post_send",
+        joined(&[&of, &json!({"inline": "0aFF", "imm": 5}), &flags]),
+    );
+    link.call(
+        0,
+        "post_write",
+        joined(&[&of, &piece, &at, &flags, &json!({"imm": 0})]),
+    );
+    link.call(0, "post_write", joined(&[&of, &json!({"inline": ""}), &at]));
+    link.call(0, "post_read", joined(&[&of, &piece, &at, &part]));
+    let swap = json!({"compare": "0x0", "swap": "0xffffffffffffffff"});
+    link.call(
+        0,
+        "post_cmp_swap",
+        joined(&[&of, &piece, &at, &part, &swap]),
+    );
+    link.call(
+        0,
+        "post_fetch_add",
+        joined(&[&of, &piece, &at, &part, &json!({"add": "0x1"})]),
+    );
+    link.run(100_000_000);
+    link.call(
+        0,
+        "post_send",
+        joined(&[&of, &piece, &json!({"invalidate": there["rkey"]})]),
+    );
+    // What they refuse besides their form: a stream, a region and bytes that there are not.
+    let nowhere = json!({"conn": 0, "stream": 99, "wr_id": 7});
+    for (op, body) in [
+        ("post_send", joined(&[&nowhere, &piece])),
+        ("post_write", joined(&[&nowhere, &piece, &at])),
+        (
+            "post_read",
+            joined(&[&of, &at, &json!({"mr": 9, "offset": 0, "len": 8})]),
+        ),
+        (
+            "post_cmp_swap",
+            joined(&[&of, &at, &swap, &json!({"mr": 1, "offset": 60, "len": 8})]),
+        ),
+        (
+            "post_fetch_add",
+            joined(&[&nowhere, &piece, &at, &json!({"add": "0x1"})]),
+        ),
+    ] {
+        let answer = link.call(0, op, body);
+        assert!(answer.get("error").is_some(), "{op}: {answer}");
+    }
+    link.call(0, "open_stream", json!({"conn": 0, "domain": 3}));
+    link.run(100_000_000);
+    link.call(0, "stats", json!({"conn": 0, "path": 1, "stream": 0}));
+    link.call(0, "stats", json!({"conn": 0, "path": 4}));
+    link.call(0, "stats", json!({"conn": 0, "stream": 77}));
+    link.call(0, "move_path", json!({"conn": 0, "path": 1, "port": 50007}));
+    link.call(0, "move_path", json!({"conn": 0, "path": 1, "port": 50000}));
+    link.call(0, "move_path", json!({"conn": 0, "path": 2, "plane": 0}));
+    link.call(0, "move_path", json!({"conn": 0, "path": 2, "plane": 2}));
+    link.call(0, "retire_path", json!({"conn": 0, "path": 3}));
+    link.call(0, "retire_path", json!({"conn": 0, "path": 9}));
+    link.call(0, "set_plane", json!({"conn": 0, "plane": 1, "up": false}));
+    link.call(0, "set_plane", json!({"conn": 0, "plane": 2, "up": true}));
+    link.call(0, "set_capacity", json!({"mbps": 500}));
+    link.run(1_000_000_000);
+    link.call(0, "reset_stream", json!({"conn": 0, "stream": 2}));
+    link.call(0, "reset_stream", json!({"conn": 0, "stream": 99}));
+    link.call(0, "deregister", json!({"mr": 1}));
+    link.call(0, "deregister", json!({"mr": 1}));
+    link.run(100_000_000);
+    for side in 0..2 {
+        link.events(side);
+    }
+    link.call(0, "abort", json!({"conn": 0}));
+    link.call(0, "abort", json!({"conn": 3}));
+    link.run(100_000_000);
+    for side in 0..2 {
+        link.events(side);
+    }
+    // Without hints there is no capacity to set.
+    link.call(0, "reset", json!({}));
+    link.open(0, json!({}));
+    link.call(0, "set_capacity", json!({"mbps": 500}));
+    link.lines
+}
+
+/// The fields of several objects in one.
+fn joined(parts: &[&Value]) -> Value {
+    let fields = parts.iter().filter_map(|part| part.as_object()).flatten();
+    fields
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 #[test]
@@ -81,11 +266,51 @@ fn a_dialogue_validates() {
             }
         }
     }
+    // The dialogue asks for all that there is to ask for, once with success and once without.
+    for op in [
+        "deregister",
+        "post_srq_recv",
+        "withdraw_recv",
+        "withdraw_srq_recv",
+        "post_send",
+        "post_write",
+        "post_read",
+        "post_cmp_swap",
+        "post_fetch_add",
+        "open_stream",
+        "reset_stream",
+        "abort",
+        "move_path",
+        "retire_path",
+        "set_plane",
+        "set_capacity",
+        "stats",
+    ] {
+        let of = |part: &str| {
+            let name = format!("\"op\":\"{op}\"");
+            let mut all = lines.iter();
+            all.any(|(asked, answered)| asked.contains(&name) && answered.contains(part))
+        };
+        assert!(of("\"ok\"") && of("\"error\""), "{op}");
+    }
     // The dialogue says all that there is to say.
     let answers: String = lines.iter().map(|(_, answer)| answer.as_str()).collect();
     for event in [
         "established",
         "completion",
+        "stream_opened",
+        "stream_ended",
+        "path_alive",
+        "withdrawn",
+        "imm",
+        "invalidated",
+        "solicited",
+        "recv_write",
+        "read",
+        "cmp_swap",
+        "fetch_add",
+        "no_such_path",
+        "no_such_plane",
         "closed",
         "failed",
         "already_open",
@@ -107,7 +332,7 @@ fn doctored(line: &str) -> Vec<Value> {
     let value: Value = serde_json::from_str(line).unwrap();
     let mut all = Vec::new();
     for name in value.as_object().unwrap().keys() {
-        if name == "initial_psn" {
+        if is_optional(value["op"].as_str().unwrap_or_default(), name) {
             continue;
         }
         let mut missing = value.clone();
@@ -173,6 +398,12 @@ fn open_line(change: Value) -> String {
     line.to_string()
 }
 
+/// A request that posts work, with more or other fields.
+fn work_line(op: &str, more: Value) -> String {
+    let line = json!({"id": 1, "op": op, "conn": 0, "stream": 0, "wr_id": 1, "mr": 1, "offset": 0, "len": 4});
+    joined(&[&line, &more]).to_string()
+}
+
 #[test]
 fn refusals_have_codes() {
     let mut session = Session::new(0, None);
@@ -200,6 +431,94 @@ fn refusals_have_codes() {
         ),
         (&open_line(json!({"local": "0.0.0.0:49200"})), "bad_request"),
         (&open_line(json!({"initial_psn": null})), "bad_request"),
+        (&open_line(json!({"features": ["fly"]})), "bad_request"),
+        (
+            &open_line(json!({"features": ["imm", "imm"]})),
+            "bad_request",
+        ),
+        (&open_line(json!({"features": null})), "bad_request"),
+        (&open_line(json!({"read_depth": 256})), "bad_request"),
+        (&open_line(json!({"planes": ["192.0.2.1"]})), "bad_request"),
+        (&open_line(json!({"planes": ["::1"]})), "bad_request"),
+        (&open_line(json!({"planes": ["0.0.0.0"]})), "bad_request"),
+        (
+            &open_line(json!({"planes": ["192.0.3.1", "192.0.3.1"]})),
+            "bad_request",
+        ),
+        (
+            &open_line(
+                json!({"planes": (2..10).map(|n| format!("192.0.{n}.9")).collect::<Vec<_>>()}),
+            ),
+            "bad_request",
+        ),
+        (&open_line(json!({"first_streams": 2})), "bad_request"),
+        (&open_line(json!({"first_streams": null})), "bad_request"),
+        (&open_line(json!({"source_ports": 1})), "bad_request"),
+        (&open_line(json!({"source_ports": 20000})), "bad_request"),
+        (&open_line(json!({"capacity_mbps": 0})), "bad_request"),
+        (
+            &open_line(json!({"capacity_mbps": 16_777_215})),
+            "bad_request",
+        ),
+        (&open_line(json!({"hint_interval_us": 9})), "bad_request"),
+        (&open_line(json!({"rnr_retries": 8})), "bad_request"),
+        (&open_line(json!({"spray_run": 17})), "bad_request"),
+        (&open_line(json!({"srq": 1})), "bad_request"),
+        (
+            "{\"id\":1,\"op\":\"post_srq_recv\",\"wr_id\":1,\"mr\":1,\"offset\":0,\"len\":1}",
+            "not_open",
+        ),
+        (
+            &work_line("post_send", json!({"imm": 1, "invalidate": 1})),
+            "bad_request",
+        ),
+        (
+            &work_line("post_send", json!({"inline": "00"})),
+            "bad_request",
+        ),
+        (
+            &work_line("post_send", json!({"va": "0x1", "rkey": 1})),
+            "bad_request",
+        ),
+        (&work_line("post_write", json!({})), "bad_request"),
+        (
+            &work_line(
+                "post_write",
+                json!({"va": "0x1", "rkey": 1, "invalidate": 1}),
+            ),
+            "bad_request",
+        ),
+        (
+            &work_line("post_read", json!({"va": "1", "rkey": 1})),
+            "bad_request",
+        ),
+        (
+            &work_line(
+                "post_read",
+                json!({"va": "0x1", "rkey": 1, "solicited": true}),
+            ),
+            "bad_request",
+        ),
+        (
+            &work_line("post_fetch_add", json!({"va": "0x1", "rkey": 1, "add": 1})),
+            "bad_request",
+        ),
+        (
+            &work_line(
+                "post_cmp_swap",
+                json!({"va": "0x1", "rkey": 1, "swap": "0x1", "compare": "0x10000000000000000"}),
+            ),
+            "bad_request",
+        ),
+        (
+            &work_line("post_read", json!({"va": "0x1", "rkey": 1})),
+            "not_open",
+        ),
+        (
+            "{\"id\":1,\"op\":\"move_path\",\"conn\":0,\"path\":0}",
+            "bad_request",
+        ),
+        ("{\"id\":1,\"op\":\"set_capacity\",\"mbps\":5}", "not_open"),
         (&open_line(json!({})), "ok"),
         (&open_line(json!({})), "already_open"),
         (
@@ -321,6 +640,17 @@ fn line() -> impl Strategy<Value = String> {
         "poll",
         "counters",
         "close",
+        "deregister",
+        "post_srq_recv",
+        "withdraw_recv",
+        "post_read",
+        "open_stream",
+        "reset_stream",
+        "move_path",
+        "retire_path",
+        "set_plane",
+        "stats",
+        "abort",
     ]);
     let fields = proptest::collection::btree_map(
         proptest::sample::select(vec![
@@ -333,6 +663,9 @@ fn line() -> impl Strategy<Value = String> {
             "rkey",
             "timeout_ms",
             "protocol",
+            "path",
+            "plane",
+            "imm",
         ]),
         number,
         0..9,

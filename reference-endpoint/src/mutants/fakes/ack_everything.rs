@@ -325,7 +325,7 @@ impl Engine for AckEverything {
     }
 
     fn post(&mut self, _: u64, work: &Work) -> Result<(), Misuse> {
-        let byte_len = u32::try_from(work.buffer.len).unwrap_or(u32::MAX);
+        let byte_len = u32::try_from(work.len()).unwrap_or(u32::MAX);
         self.events
             .push_back(Event::Completion(work.succeeded(byte_len)));
         Ok(())
