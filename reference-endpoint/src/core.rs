@@ -54,5 +54,5 @@ pub use config::{
 pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::{Completion, Event, Status, WorkKind};
-pub use stats::{ConnectionStats, PathStats, StreamStats};
+pub use stats::{ConnectionStats, PathStats, PlaneStats, StreamStats};
 pub use transitions::{Step, steps};

@@ -16,7 +16,7 @@ use super::event::{Completion, Event, Status, WorkKind};
 use super::inbox::Receive;
 use super::outbox::Message;
 use super::receive::packets;
-use super::stats::{ConnectionStats, PathStats, StreamStats};
+use super::stats::{ConnectionStats, PathStats, PlaneStats, StreamStats};
 use super::transitions::StreamState;
 
 /// The longest message, bytes (STRM-012).
@@ -103,6 +103,18 @@ impl Endpoint {
         Ok(self.srqs.withdraw(srq, wr_id).is_some())
     }
 
+    /// Removes a shared receive queue, with the receives in it.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSrq`]; [`Misuse::NotPossible`] while a stream takes from it.
+    pub fn destroy_srq(&mut self, srq: u32) -> Result<(), Misuse> {
+        match self.srqs.remove(srq) {
+            Some(true) => Ok(()),
+            Some(false) => Err(Misuse::NotPossible("a stream takes from the queue")),
+            None => Err(Misuse::NoSrq(srq)),
+        }
+    }
+
     // ---- connections --------------------------------------------------------------------------------------------
 
     /// Offers a service to initiators.
@@ -113,6 +125,25 @@ impl Endpoint {
         self.check_service(&service)?;
         self.service = Some(service);
         Ok(())
+    }
+
+    /// Offers nothing any more. The connections that there are go on.
+    pub fn stop_listening(&mut self) {
+        self.service = None;
+    }
+
+    /// Sets what the streams get that the peer opens from now on.
+    ///
+    /// # Errors
+    /// [`Misuse::NoConnection`], [`Misuse::NoSrq`].
+    pub fn set_stream_config(&mut self, conn: u32, config: StreamConfig) -> Result<(), Misuse> {
+        if let Some(srq) = config.srq.filter(|srq| !self.srqs.has(*srq)) {
+            return Err(Misuse::NoSrq(srq));
+        }
+        self.on(conn, |connection, _| {
+            connection.service.stream = config;
+            Ok(())
+        })
     }
 
     fn check_service(&self, service: &Service) -> Result<(), Misuse> {
@@ -388,6 +419,15 @@ impl Endpoint {
         })
     }
 
+    /// Asks a path that was given up as soon as the first pause allows whether it works again, however often it has been
+    /// asked in vain.
+    ///
+    /// # Errors
+    /// [`Misuse::NoConnection`], [`Misuse::NoPath`]; [`Misuse::NotPossible`] when it does not rest.
+    pub fn reopen_path(&mut self, conn: u32, path: u16) -> Result<(), Misuse> {
+        self.on(conn, |connection, _| connection.reopen_path(path))
+    }
+
     /// Says that a plane works, or that it does not: its paths leave it at once, or come back.
     ///
     /// # Errors
@@ -424,6 +464,11 @@ impl Endpoint {
     /// A path of the sending direction as it is now.
     pub fn path_stats(&self, conn: u32, path: u16) -> Option<PathStats> {
         self.connection(conn)?.path_stats(path)
+    }
+
+    /// A plane as it is now.
+    pub fn plane_stats(&self, conn: u32, plane: u8) -> Option<PlaneStats> {
+        self.connection(conn)?.plane_stats(plane)
     }
 
     /// A stream as it is now.
@@ -501,6 +546,8 @@ impl Connection {
         let fails = fails.or_else(|| self.cannot_be_sent(&work));
         let stream = self.streams.get_mut(id).ok_or(Misuse::NoStream(id))?;
         let kind = work.op.kind();
+        let never = work.op.is_answered() && stream.config.max_rd_atomic == Some(0);
+        let fails = fails.or(never.then_some(Status::LocQpOpErr));
         if stream.state.is_over() {
             self.flush_at_once(id, (work.wr_id, kind), shared);
             return Ok(());

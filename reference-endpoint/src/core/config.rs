@@ -111,6 +111,9 @@ pub struct StreamConfig {
     pub domain: u32,
     /// Shared receive queue that it takes its receives from; none for a queue of its own.
     pub srq: Option<u32>,
+    /// Reads and atomic operations of this side that are under way on it at a time (`max_rd_atomic`): with 0 they fail.
+    /// None leaves it to the peer how many there are.
+    pub max_rd_atomic: Option<u32>,
 }
 
 /// What a peer may do with a region, and which streams it belongs to.

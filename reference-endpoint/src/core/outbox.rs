@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
-use super::config::{Op, Work};
+use super::config::{Data, Op, Work};
+use super::connection::Shared;
 use super::event::{Status, WorkKind};
 
 /// Half the space of timestamps within which "earlier" means anything, in units of them (STRM-047).
@@ -67,8 +68,13 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// Whether the program has taken its memory away.
+    pub(super) fn is_gone(&self, shared: &Shared<'_>) -> bool {
+        matches!(&self.work.data, Data::Buffer(buffer) if !shared.memory.holds(buffer))
+    }
+
     /// Whether nothing of it is under way any more.
-    fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self) -> bool {
         self.failed.is_some() || self.acked == self.packets && self.answered == self.answer_packets
     }
 
@@ -111,6 +117,8 @@ pub(super) enum Blocked {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
     pub window: u16,
+    /// Reads and atomic operations of the stream that may be under way.
+    pub answered: u32,
     /// Whether one more Read may be under way.
     pub read: bool,
     /// Whether one more atomic operation may be under way.
@@ -203,6 +211,9 @@ impl Outbox {
         }
         if op.consumes_receive() && !message.rqsn.precedes(self.credit) {
             return Err(Blocked::Credit);
+        }
+        if op.is_answered() && self.unanswered >= bounds.answered {
+            return Err(Blocked::Nothing);
         }
         match op.kind() {
             WorkKind::Read if !bounds.read => Err(Blocked::ReadDepth),

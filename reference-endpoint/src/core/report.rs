@@ -158,6 +158,11 @@ impl Connection {
                 let msn = front.msn;
                 return self.fail_stream(now, id, Some((msn, status)), shared);
             }
+            // What was sent of memory that is gone was not all of the program's bytes.
+            if front.is_done() && !flushed && front.is_gone(shared) {
+                let cause = (front.msn, Status::LocProtErr);
+                return self.fail_stream(now, id, Some(cause), shared);
+            }
             let Some(message) = stream.tx.pop_ended() else {
                 return;
             };

@@ -91,6 +91,19 @@ impl Connection {
         Ok(())
     }
 
+    /// The application wants a path back: the pause is the first one again (PATH-038).
+    pub(super) fn reopen_path(&mut self, path: u16) -> Result<(), Misuse> {
+        let tx = self.tx.get(usize::from(path)).ok_or(Misuse::NoPath(path))?;
+        let rests = matches!(tx.state, PathState::Retired | PathState::Resting);
+        let past = self.past.get_mut(&path).filter(|_| rests);
+        let past = past.ok_or(Misuse::NotPossible("the path does not rest"))?;
+        past.due = (past.due.saturating_sub(past.pause) + FIRST_REVIVAL).min(past.due);
+        past.pause = FIRST_REVIVAL;
+        let due = past.due;
+        self.arm(due);
+        Ok(())
+    }
+
     /// PATH_RETIRE has stayed without answer.
     pub(super) fn path_given_up(&mut self, path: u16) {
         if let Some(tx) = self.tx.get_mut(usize::from(path)) {

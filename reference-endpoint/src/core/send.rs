@@ -6,7 +6,7 @@ use metaroce_wire::serial::Msn;
 use super::config::Transmit;
 use super::connection::{Connection, NEVER, Shared};
 use super::data::Under;
-use super::event::WorkKind;
+use super::event::{Status, WorkKind};
 use super::outbox::{Blocked, Bounds};
 use super::tx_path::{Carried, TxPath};
 
@@ -224,8 +224,10 @@ impl Connection {
             return Some(carried);
         }
         let agreed = self.agreed();
+        let most = self.streams.get(id)?.config.max_rd_atomic;
         let bounds = Bounds {
             window: agreed.msg_window,
+            answered: most.unwrap_or(u32::MAX),
             read: self.reads < u32::from(self.theirs.read_depth),
             atomic: self.atomics < u32::from(self.theirs.atomic_depth),
         };
@@ -234,6 +236,14 @@ impl Connection {
             return None;
         }
         match stream.tx.sendable(bounds) {
+            Ok(message) if message.is_gone(shared) => {
+                let msn = message.msn;
+                if let Some(message) = stream.tx.message_mut(msn) {
+                    message.failed = Some(Status::LocProtErr);
+                }
+                self.report_ended(now, id, shared);
+                return None;
+            }
             Ok(_) => {}
             Err(Blocked::Nothing) => return None,
             Err(Blocked::Credit) => {

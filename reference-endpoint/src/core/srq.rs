@@ -41,6 +41,15 @@ impl Srqs {
         self.queues.contains_key(&id)
     }
 
+    /// Removes a queue; false while streams take from it.
+    pub(super) fn remove(&mut self, id: u32) -> Option<bool> {
+        let unused = self.queues.get(&id)?.streams == 0;
+        if unused {
+            self.queues.remove(&id);
+        }
+        Some(unused)
+    }
+
     /// Adds a receive. False when there is no such queue.
     pub(super) fn post(&mut self, id: u32, receive: Receive) -> bool {
         let queue = self.queues.get_mut(&id);

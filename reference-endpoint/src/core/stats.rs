@@ -17,6 +17,8 @@ pub(super) struct Tally {
 pub struct ConnectionStats {
     /// State, by its name in the specification.
     pub state: &'static str,
+    /// Address of the peer in plane 0, and its service port.
+    pub peer: std::net::SocketAddr,
     /// Paths agreed, in each direction.
     pub paths: u16,
     /// Planes agreed.
@@ -86,6 +88,21 @@ pub struct PathStats {
     pub bytes_sent: u64,
 }
 
+/// A plane, see [`super::Endpoint::plane_stats`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlaneStats {
+    /// Own address.
+    pub local: std::net::IpAddr,
+    /// Address of the peer.
+    pub peer: std::net::IpAddr,
+    /// The application has not said that it is down.
+    pub up: bool,
+    /// A probe has come back through it; plane 0 is that of the handshake.
+    pub proven: bool,
+    /// Paths of the sending direction that go through it and carry data.
+    pub paths: u16,
+}
+
 /// A stream, see [`super::Endpoint::stream_stats`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamStats {
@@ -107,6 +124,7 @@ impl Connection {
         let rate = self.hint.rate();
         ConnectionStats {
             state: self.state.name(),
+            peer: self.peer,
             paths: agreed.paths,
             planes: self.planes.len() as u8,
             streams: agreed.streams,
@@ -145,6 +163,18 @@ impl Connection {
             probes: tx.totals.probes,
             packets_sent: tx.totals.packets,
             bytes_sent: tx.totals.bytes,
+        })
+    }
+
+    pub(super) fn plane_stats(&self, number: u8) -> Option<PlaneStats> {
+        let plane = self.planes.get(usize::from(number))?;
+        let through = |tx: &&super::tx_path::TxPath| tx.plane == number && tx.state.is_alive();
+        Some(PlaneStats {
+            local: plane.local,
+            peer: plane.peer,
+            up: plane.up,
+            proven: plane.proven,
+            paths: self.tx.iter().filter(through).count() as u16,
         })
     }
 
