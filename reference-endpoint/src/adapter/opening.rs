@@ -182,6 +182,7 @@ pub(super) fn service(open: &Open, more: &OpenMore, srq: Option<u32>) -> Result<
         stream: StreamConfig {
             domain: more.domain,
             srq,
+            ..StreamConfig::default()
         },
     })
 }

@@ -238,7 +238,10 @@ impl World {
             conn.handles[side].unwrap(),
             conn.srqs[side],
         );
-        let config = StreamConfig { domain: 0, srq };
+        let config = StreamConfig {
+            srq,
+            ..StreamConfig::default()
+        };
         let Ok(stream) = self.ends[end].open_stream(self.now, handle, config) else {
             return;
         };
