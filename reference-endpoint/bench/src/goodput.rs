@@ -98,7 +98,10 @@ fn entries(setup: &Setup) -> Vec<Entry> {
         let size = endpoint::datagram(payload);
         for &row in &setup.rows {
             if endpoint::offers_rows_of(row) {
-                let label = format!("reference endpoint, sprayed {}", row_label(row, size));
+                let label = match row {
+                    1 => "reference endpoint, sprayed one by one".into(),
+                    row => format!("reference endpoint, sprayed in rows of {row}"),
+                };
                 entries.push(entry(setup, payload, Protocol::Endpoint, row, label));
             }
         }

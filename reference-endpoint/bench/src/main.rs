@@ -97,7 +97,7 @@ enum Command {
     /// Goodput kept under random loss, through a relay with a fixed rate and delay, beside QUIC.
     Loss {
         /// Payload bytes of a packet.
-        #[arg(long, default_value_t = 1024)]
+        #[arg(long, default_value_t = 4096)]
         payload: u16,
         /// Packets that the endpoint sends in a row on one path.
         #[arg(long, default_value_t = 1)]

@@ -27,6 +27,8 @@ const LARGEST: usize = 1 << 16;
 const MOST_PORTS: usize = 300;
 /// Longest sleep, ns: how late the end is noticed.
 const LONGEST_SLEEP: u64 = 20_000_000;
+/// How often the relay looks for packets while there are any under way, ns: how coarse its times are.
+const GRAIN: u64 = 100_000;
 /// Calls for more from one socket before the others have their turn.
 const TURN: usize = 4;
 
@@ -275,14 +277,19 @@ impl Carrier {
         })
     }
 
+    /// Waits for something to receive or to send. While packets are under way it looks only every [`GRAIN`]: a wake-up
+    /// for each of them would take most of a core, from the parties too.
     fn wait(&self, ready: &mut Vec<epoll::Event>) -> io::Result<()> {
         let next = self.sides.iter().filter_map(|side| side.due.front());
-        let next = next.map(|due| due.at).min();
-        let left = next.map_or(LONGEST_SLEEP, |at| at.saturating_sub(self.now()));
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: left.min(LONGEST_SLEEP) as i64,
-        };
+        let mut timeout = Duration::from_nanos(LONGEST_SLEEP);
+        if let Some(at) = next.map(|due| due.at).min() {
+            timeout = Duration::ZERO;
+            let now = self.now();
+            if at > now {
+                std::thread::sleep(Duration::from_nanos(GRAIN - now % GRAIN));
+            }
+        }
+        let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         ready.clear();
         let spare = rustix::buffer::spare_capacity(ready);
         match epoll::wait(&self.epoll, spare, Some(&timeout)) {
