@@ -9,7 +9,7 @@ pub use metaroce_endpoint::core::Region;
 use metaroce_endpoint::core::{
     Access, Buffer, Config, Data, Endpoint, Event, Misuse, Op, Remote, Service, Status, Work,
 };
-use metaroce_endpoint::udp::{Sockets, Timer};
+use metaroce_endpoint::udp::{Driver, Pace, Sockets};
 use metaroce_wire::crc;
 use metaroce_wire::metaroce::{Cbh, Msgh, Tagh};
 use tokio::sync::oneshot::Receiver;
@@ -20,7 +20,7 @@ use crate::party::{Bulk, Counted, Figures, Ready, Said, Window, say};
 const FIRST_SOURCE_PORT: u16 = 21_000;
 /// Port of the service, on both sides.
 pub const SERVICE_PORT: u16 = 20_999;
-/// Datagrams sent, or batches received, before other things get their turn.
+/// Datagrams carried by hand before the other side has its turn.
 const TURN: usize = 64;
 /// How long the end of a connection is waited for.
 const CLOSING: Duration = Duration::from_millis(500);
@@ -66,11 +66,8 @@ pub enum News {
 /// An endpoint with its sockets.
 pub struct Party {
     core: Endpoint,
-    sockets: Sockets,
-    timer: Timer,
-    start: Instant,
+    driver: Driver,
     service: Service,
-    out: Vec<u8>,
     news: VecDeque<News>,
 }
 
@@ -86,19 +83,18 @@ impl Party {
         if accepts {
             core.listen(service).map_err(io::Error::other)?;
         }
+        let mut driver = Driver::new(Pace::default())?;
+        driver.set_sockets(Some(Sockets::bind(local)?));
         Ok(Self {
             core,
-            sockets: Sockets::bind(local)?,
-            timer: Timer::new()?,
-            start: Instant::now(),
+            driver,
             service,
-            out: Vec::new(),
             news: VecDeque::new(),
         })
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
+        self.driver.now()
     }
 
     /// Begins a connection.
@@ -177,49 +173,13 @@ impl Party {
 
     /// Receives, does what is due and sends, once; then waits for more, at most for so long, unless there is news.
     pub async fn turn(&mut self, longest: Duration) -> io::Result<()> {
-        let now = self.now();
-        if self.core.poll_timeout().is_some_and(|due| due <= now) {
-            self.core.handle_timeout(now);
-        }
-        let mut received = 0;
-        while received < TURN {
-            let batch = self.sockets.receive();
-            if batch.is_empty() {
-                break;
-            }
-            received += 1;
-            let now = self.now();
-            for datagram in batch {
-                self.core
-                    .handle_datagram(now, datagram.from, datagram.ecn, &datagram.bytes);
-            }
-            self.send();
-        }
-        let more = self.send();
+        let more = self.driver.turn(&mut self.core);
         self.hear();
-        if more || received == TURN || !self.news.is_empty() {
-            // The runtime looks at the sockets when its tasks yield.
-            tokio::task::yield_now().await;
-            return Ok(());
-        }
-        let due = self.core.poll_timeout();
-        let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
-        tokio::select! {
-            () = self.sockets.readable() => Ok(()),
-            woken = self.timer.wait(due.unwrap_or(longest).min(longest)) => woken,
-        }
-    }
-
-    /// Sends a turn; tells whether there may be more.
-    fn send(&mut self) -> bool {
-        for _ in 0..TURN {
-            let now = self.now();
-            let Some(transmit) = self.core.poll_transmit(now, &mut self.out) else {
-                return false;
-            };
-            self.sockets.send(&transmit, &self.out);
-        }
-        true
+        let latest = self.now().saturating_add(longest.as_nanos() as u64);
+        let due = self.core.poll_timeout().unwrap_or(latest).min(latest);
+        // News may lead to work, which is sent in the next turn.
+        let more = more || !self.news.is_empty();
+        self.driver.wait(Some(due), more).await
     }
 
     /// What a connection has counted.
@@ -233,7 +193,9 @@ impl Party {
 
     /// Datagrams that the system did not take.
     pub fn refused(&self) -> u64 {
-        self.sockets.losses().refused
+        self.driver
+            .sockets()
+            .map_or(0, |sockets| sockets.losses().unsent())
     }
 }
 

@@ -15,6 +15,8 @@ use crate::party::{Figures, Ready, Said, Usage, say};
 
 /// Connections that are being opened at a time, so that no burst of them overflows a socket.
 const OPENING: usize = 64;
+/// Connections that may be refused; each is tried again.
+const MOST_REFUSED: u64 = 64;
 /// How long an endpoint is left alone before its memory is looked at.
 const REST: Duration = Duration::from_millis(500);
 /// Longest wait of one turn.
@@ -63,6 +65,7 @@ fn usage() -> Usage {
         resident,
         most_resident,
         cpu: machine::process_cpu().as_secs_f64(),
+        refused: 0,
     }
 }
 
@@ -153,7 +156,7 @@ pub async fn open(
     say(&Said::Step(0.0, usage()));
 
     let start = Instant::now();
-    let (mut opening, mut asked) = (0, 0);
+    let (mut opening, mut asked, mut refused) = (0, 0, 0);
     let mut established = Vec::with_capacity(many.connections);
     while established.len() < many.connections {
         while opening < OPENING && asked < many.connections {
@@ -174,13 +177,19 @@ pub async fn open(
                     opening -= 1;
                 }
                 News::Written(_) => {}
+                // Refused: the id that the acceptor derives for a connection is another one's already.
+                News::Ended(_) if refused < MOST_REFUSED => {
+                    refused += 1;
+                    asked -= 1;
+                    opening -= 1;
+                }
                 News::Ended(why) => return Err(ended(why)),
             }
         }
     }
     let seconds = start.elapsed().as_secs_f64();
     rest(&mut party).await?;
-    say(&Said::Step(seconds, usage()));
+    say(&Said::Step(seconds, Usage { refused, ..usage() }));
 
     if many.writes > 0 {
         write_all(many, &mut party, &established, (&region, remote)).await?;

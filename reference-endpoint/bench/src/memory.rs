@@ -194,6 +194,10 @@ fn busy(setup: &Setup) -> io::Result<(Table, Case)> {
         case.push(name, *seconds);
         table.row([name.to_owned(), number(Some(*seconds), 2)]);
     }
+    if let Some((_, usage)) = taken.opener.get(1) {
+        case.push("refused", usage.refused as f64);
+        table.row(["refused and tried again".into(), usage.refused.to_string()]);
+    }
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let ends = [
         (

@@ -117,6 +117,8 @@ pub struct Usage {
     pub most_resident: u64,
     /// Processor time so far, s.
     pub cpu: f64,
+    /// Connections that were refused, and tried again.
+    pub refused: u64,
 }
 
 /// A line that a party says.
