@@ -258,9 +258,10 @@ impl Connection {
     }
 
     /// When the first packet that waits to be moved may go, ns.
-    pub(super) fn moved_deadline(&self) -> u64 {
+    pub(super) fn moved_deadline(&self, now: u64) -> u64 {
+        // What may go already waits for room and not for a time.
         let waiting = self.moved.iter().map(|moved| moved.not_before);
-        waiting.filter(|&at| at > 0).min().unwrap_or(NEVER)
+        waiting.filter(|&at| at > now).min().unwrap_or(NEVER)
     }
 
     // ---- revival ------------------------------------------------------------------------------------------------

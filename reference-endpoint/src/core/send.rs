@@ -214,7 +214,7 @@ impl Connection {
             }
             return Some(carried);
         }
-        self.arm(self.moved_deadline());
+        self.arm(self.moved_deadline(now));
         None
     }
 

@@ -95,7 +95,7 @@ impl Connection {
             self.hint_deadline(),
             self.pause_deadline(),
             self.free_deadline(),
-            self.moved_deadline(),
+            self.moved_deadline(now),
             self.hint_owed,
             pacing,
         ]

@@ -137,7 +137,7 @@ impl World {
         self.pass(10 * S);
         let steps = self.pass(10 * S);
         assert!(
-            steps <= 40,
+            steps <= 20 + 20 * self.conns.len() as u64,
             "{steps} steps within 10 s though nothing is to be done"
         );
     }

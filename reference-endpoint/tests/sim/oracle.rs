@@ -502,7 +502,9 @@ impl Oracle {
             if ends[id.0][id.1] == end {
                 // What it had sent may still arrive.
                 (half.ended, half.done) = (true, half.tx.len());
-                half.rx.iter_mut().for_each(|receive| receive.over = true);
+                for receive in &mut half.rx {
+                    (receive.over, receive.spot.mr) = (true, u32::MAX);
+                }
             }
         }
     }

@@ -267,6 +267,10 @@ impl World {
         Some(at.saturating_add(mix(at) % (self.plan.late_timers + 1)))
     }
 
+    fn timer_first(&self) -> Option<u64> {
+        (0..self.ends.len()).filter_map(|end| self.timer(end)).min()
+    }
+
     fn happened(&mut self, end: usize, event: &Event) {
         let now = self.now;
         note(|| format!("{now:>12} end {end}: {event:?}"));
@@ -376,7 +380,13 @@ impl World {
         } else {
             (self.now, 0)
         };
-        assert!(self.spins.1 < 20, "a deadline stays in the past");
+        let of = || (0..self.ends.len()).find(|&end| self.timer(end) == self.timer_first());
+        assert!(
+            self.spins.1 < 20,
+            "a deadline of end {:?} stays in the past: {}",
+            of(),
+            self.left()
+        );
         for end in 0..self.ends.len() {
             if self.timer(end).is_some_and(|at| at <= self.now) {
                 self.ends[end].handle_timeout(self.now);
