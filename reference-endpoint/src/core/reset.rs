@@ -162,12 +162,14 @@ impl Connection {
             solicited: false,
         };
         let mut over = Vec::new();
+        let mut cause = cause;
         for message in stream.tx.drain() {
             let kind = message.work.op.kind();
             if message.waits_for_answer() {
                 over.push(kind);
             }
-            let named = cause.filter(|(msn, _)| *msn == message.msn);
+            // What was never to be sent has the number of the one behind it: only the first is meant.
+            let named = cause.take_if(|(msn, _)| *msn == message.msn);
             let overlong = message.overlong.then_some(Status::LocLenErr);
             let status = named
                 .map(|(_, status)| status)

@@ -31,6 +31,24 @@ impl Connection {
             .or_else(|| self.poll_new(now, shared, out))
     }
 
+    /// Ends the stream of a packet that would have to go out again after the program has taken its memory away: whatever
+    /// stood in for it would be placed as the program's.
+    fn is_without_memory(
+        &mut self,
+        now: u64,
+        carried: &Carried,
+        shared: &mut Shared<'_>,
+    ) -> bool {
+        let stream = self.streams.get(carried.stream).filter(|s| s.is_open() && !carried.response);
+        let message = stream.and_then(|stream| stream.tx.message(carried.msn));
+        let gone = message.is_some_and(|message| message.is_gone(shared));
+        if gone {
+            let cause = (carried.msn, Status::LocProtErr);
+            self.fail_stream(now, carried.stream, Some(cause), shared);
+        }
+        gone
+    }
+
     /// Notes what a data packet has cost, and when its path wants attention next.
     fn data_sent(&mut self, now: u64, path: u16, bytes: usize) {
         self.hint
@@ -56,6 +74,9 @@ impl Connection {
                 self.arm(due);
                 continue;
             };
+            if self.is_without_memory(now, &carried, shared) {
+                continue;
+            }
             let stamp = self.on_path(path, |tx| tx.send_again(now, psn));
             shared.counters.retransmissions += 1;
             let flags = Flags::RTX.with(Flags::AR);
@@ -194,7 +215,10 @@ impl Connection {
 
     /// What goes out next for the first time on a path, or what is moved from a path that is gone.
     fn next_packet(&mut self, now: u64, shared: &mut Shared<'_>) -> Option<Carried> {
-        if let Some(carried) = self.next_moved(now) {
+        while let Some(carried) = self.next_moved(now) {
+            if self.is_without_memory(now, &carried, shared) {
+                continue;
+            }
             if let Some(stream) = self.streams.get_mut(carried.stream) {
                 stream.psns += 1;
             }
