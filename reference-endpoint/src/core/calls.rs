@@ -185,7 +185,7 @@ impl Endpoint {
             msg_window: service.msg_window,
             payload_size: service.payload_size,
             ack_delay: config.ack_delay_us,
-            hint_interval: config.hint_interval_us,
+            hint_interval: config.declared_hint_interval(),
             hint_support: u8::from(config.capacity_mbps.is_some()),
             extra_planes: service.extra_planes,
             read_depth: service.read_depth,

@@ -341,6 +341,11 @@ impl Config {
         )?;
         range(self.ack_delay_us <= 50_000, "ack_delay_us")
     }
+
+    /// The interval of hints as PARAMS names it: 0 where there are none (table PARAMS).
+    pub(super) fn declared_hint_interval(&self) -> u16 {
+        self.capacity_mbps.map_or(0, |_| self.hint_interval_us)
+    }
 }
 
 impl Service {

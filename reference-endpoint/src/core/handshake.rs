@@ -76,7 +76,7 @@ impl Secret {
             msg_window: offered.msg_window.min(service.msg_window),
             payload_size: offered.payload_size.min(service.payload_size),
             ack_delay: config.ack_delay_us,
-            hint_interval: config.hint_interval_us,
+            hint_interval: config.declared_hint_interval(),
             hint_support: u8::from(config.capacity_mbps.is_some()),
             // Planes join addresses of one family, and there are never more than the peer has named.
             extra_planes: offered.extra_planes.min(service.extra_planes),
@@ -146,7 +146,11 @@ pub(super) fn is_acceptable(params: &Params) -> bool {
         && params.vector_width == 256
         && (1..=1000).contains(&params.ts_unit)
         && params.ack_delay <= 50_000
-        && params.hint_support <= 1
+        && match params.hint_support {
+            0 => params.hint_interval == 0,
+            1 => (10..=10_000).contains(&params.hint_interval),
+            _ => false,
+        }
         && params.extra_planes <= 7
         && params.scid.value() != 0
 }

@@ -195,6 +195,11 @@ fn refusals_name_their_reason() {
         let bad = refusal(|open| open[at..at + 2].copy_from_slice(&[0x01, 0x2c]));
         assert_eq!(bad.reason, RejectReason::BAD_PARAMETERS.0);
     }
+    // Interval and support of hints: an interval without support, and one that is too short.
+    for hints in [[0, 100, 0], [0, 9, 1], [0, 0, 1]] {
+        let bad = refusal(|open| open[52..55].copy_from_slice(&hints));
+        assert_eq!(bad.reason, RejectReason::BAD_PARAMETERS.0, "CONN-034");
+    }
 }
 
 #[test]
