@@ -117,8 +117,9 @@ pub struct OutPath {
     pub probed_at: Option<u64>,
     /// Whether any CE mark was reported.
     pub marked: bool,
-    /// Whether a gap may be no evidence of loss: the path has changed its source port (grace period), or a duplicate of
-    /// something repaired was reported (reordering allowance). How long that lasts depends on what the sender measured.
+    /// Whether a gap, or the answer to a probe, may be no evidence of loss: the path has changed its source port (grace
+    /// period), or a duplicate of something repaired was reported (reordering allowance). How long that lasts depends on what
+    /// the sender measured.
     pub unsettled: bool,
     /// Retransmissions that nothing but a timeout explains.
     pub timeouts: u64,
@@ -291,7 +292,9 @@ impl OutPath {
         self.stamp_list.push_back(stamp);
     }
 
-    pub(super) fn probe(&mut self, transaction: u32, frame: u64, time: u64) {
+    /// Notes a probe. One from another port than the data before it tells that the path has changed its port.
+    pub(super) fn probe(&mut self, transaction: u32, frame: u64, time: u64, port: u16) {
+        self.unsettled |= self.port.is_some_and(|before| before != port);
         if self.probes.len() >= PROBES {
             self.probes.pop_front();
         }
