@@ -56,7 +56,6 @@ impl Model {
                 let path = connection.out_path(cbh.path);
                 path.probe(cbh.psn.value(), s.frame, s.time, s.src.port());
             }
-            Some(Body::PathChange(_)) => connection.out_path(cbh.path).unsettled = true,
             Some(Body::PathProbeAck(answer)) => {
                 let before = connection
                     .probes

@@ -80,7 +80,7 @@ rules! { "packets.rs":
         _ => Found::Skip,
     }));
     "PKT-017" "timestamps of a path do not go back" => Make::Rule(|s, _| data(s, |cbh, data| match data.last_stamp {
-        // Half the number space of nanoseconds is 2.1 s: beyond that earlier and later cannot be told apart.
+        // The clause leaves out 2^30 units; a unit is 1 ns or longer.
         Some((stamp, frame, time)) if s.time - time < 1 << 30 => {
             if Psn::new(cbh.timestamp).precedes(Psn::new(stamp)) {
                 Found::BrokenWith(vec![frame], format!("timestamp {stamp:08x} or later"), format!("timestamp {:08x}", cbh.timestamp))

@@ -64,6 +64,21 @@ fn a_probe_may_go_ahead_on_a_new_port() {
 }
 
 #[test]
+fn a_repair_may_wait_where_the_answer_to_a_probe_proves_nothing() {
+    // The repair does not come, with and without a change of port that only the probe has shown.
+    let missing = |port: u16| {
+        let mut t = tail();
+        let at = t.rtx_at(0);
+        t.items.remove(at);
+        t.find(true, Opcode::PATH_PROBE).port += port;
+        t
+    };
+    assert!(is_broken(&missing(0), "REL-040"));
+    assert!(!is_broken(&missing(5), "REL-040"));
+    assert_eq!(exercised(&missing(5), "REL-040"), 0);
+}
+
+#[test]
 fn a_repair_may_wait_where_a_gap_proves_nothing() {
     // The repair does not come for 5 ms, with and without a change of port before the gap.
     let late = |port: u16| {
