@@ -279,6 +279,8 @@ impl Connection {
         let unit = u64::from(self.theirs.ts_unit);
         self.hint = Hint::new(self.theirs.hint_support == 1, unit, full as u32);
         self.idle_from = now;
+        // The turn begins with path 0.
+        self.current_path = agreed.paths.saturating_sub(1);
         step(&mut self.state, on);
         self.probe_planes(now);
         // Nothing else need ever happen to an acceptor whose peer dies at once.
