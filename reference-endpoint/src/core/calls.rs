@@ -556,7 +556,11 @@ impl Connection {
             return Err(Misuse::Closing);
         }
         // It is flushed in its turn: work before it may have been begun, and ends first (STRM-028).
-        let fails = if peer_closed { Some(Status::WrFlushErr) } else { fails };
+        let fails = if peer_closed {
+            Some(Status::WrFlushErr)
+        } else {
+            fails
+        };
         if stream.state == StreamState::None {
             return Err(Misuse::NoStream(id));
         }

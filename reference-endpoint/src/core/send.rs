@@ -33,13 +33,11 @@ impl Connection {
 
     /// Ends the stream of a packet that would have to go out again after the program has taken its memory away: whatever
     /// stood in for it would be placed as the program's.
-    fn is_without_memory(
-        &mut self,
-        now: u64,
-        carried: &Carried,
-        shared: &mut Shared<'_>,
-    ) -> bool {
-        let stream = self.streams.get(carried.stream).filter(|s| s.is_open() && !carried.response);
+    fn is_without_memory(&mut self, now: u64, carried: &Carried, shared: &mut Shared<'_>) -> bool {
+        let stream = self
+            .streams
+            .get(carried.stream)
+            .filter(|s| s.is_open() && !carried.response);
         let message = stream.and_then(|stream| stream.tx.message(carried.msn));
         let gone = message.is_some_and(|message| message.is_gone(shared));
         if gone {

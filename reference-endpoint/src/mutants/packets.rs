@@ -87,8 +87,12 @@ catalogue! {
             edge.send(sent);
         })
     };
-    "silent-on-refusal" "STRM-034" [] "sends no NAK for an access that it refuses" =>
+    "silent-on-refusal" "STRM-034" ["STRM-032"]
+        because "its NAK never arrives, so that it gives the connection up: the sound Write after the refused one is not placed"
+        "sends no NAK for an access that it refuses" =>
         dropping(|cbh, sent| cbh.opcode == Opcode::NAK && sent.bytes.get(NAK_CODE) == Some(&NakCode::REM_ACCESS.0));
-    "silent-on-excess" "STRM-035" [] "sends no NAK for a Send longer than its receive" =>
+    "silent-on-excess" "STRM-035" ["REL-006"]
+        because "its NAK never arrives, so that it gives the connection up: the sound Write after the refused Send is not placed"
+        "sends no NAK for a Send longer than its receive" =>
         dropping(|cbh, sent| cbh.opcode == Opcode::NAK && sent.bytes.get(NAK_CODE) == Some(&NakCode::LENGTH.0));
 }

@@ -334,7 +334,8 @@ impl World {
             let of = Some(id.2).filter(|_| !shared);
             let (n, side) = (id.0, id.1);
             self.oracle.allow(n, of, Some(side), Status::LocLenErr);
-            self.oracle.allow(n, of, Some(1 - side), Status::RemInvReqErr);
+            self.oracle
+                .allow(n, of, Some(1 - side), Status::RemInvReqErr);
             self.allow_end(n, id.2);
             if shared {
                 self.oracle.allow(n, None, None, Status::WrFlushErr);
