@@ -12,6 +12,8 @@ use crate::core::{Buffer, Data, Op, Status, Work};
 
 /// The longest message, bytes (STRM-012).
 const LONGEST: u64 = 1 << 31;
+/// The state of a stream on which messages flow.
+const OPEN: &str = "open";
 
 impl Device {
     /// Posts work in the order of the list. In ERR it is flushed (VERB-007). What names memory that is not there completes
@@ -64,6 +66,12 @@ impl Device {
             self.flush(qp, (held.work.wr_id, opcode), Status::WrFlushErr);
             return Ok(());
         };
+        let stats = self.endpoint.stream_stats(conn, stream);
+        if stats.is_none_or(|stats| stats.state != OPEN) {
+            // It has just ended, by work before this one: with the news of that it is flushed.
+            self.record_mut(qp)?.sends.push_back(held);
+            return Ok(());
+        }
         match held.fails {
             Some(status) => self
                 .endpoint

@@ -125,7 +125,11 @@ fn both_sides_open_streams_of_the_same_connection() {
         }
         // The accepted ones work in both directions.
         let b = link.accepted(0)[0];
-        let a = opened.iter().find(|(end, _)| *end == 1).unwrap().1;
+        let place = link.devices[0].place_of(b).unwrap().unwrap();
+        let of = |(end, qp): &&(usize, Qp)| {
+            *end == 1 && link.devices[1].place_of(*qp).unwrap().unwrap().stream == place.stream
+        };
+        let a = opened.iter().find(of).unwrap().1;
         let to = link.region(0, &[0; 4]);
         link.recv(0, b, 7, to.sge(0, 4));
         let now = link.now;

@@ -1,7 +1,7 @@
 //! Two devices and a simulated link between them: seeded loss, and delays that differ from path to path.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use metaroce_endpoint::core::{Config, Ecn, Service};
 use metaroce_endpoint::verbs::{
@@ -17,7 +17,7 @@ const JITTER: u64 = 100_000;
 /// Steps until something is taken never to happen.
 const PATIENCE: usize = 400_000;
 
-type Flying = (usize, SocketAddr, Ecn, Vec<u8>);
+type Flying = (usize, IpAddr, SocketAddr, Ecn, Vec<u8>);
 
 pub struct Link {
     pub now: u64,
@@ -85,8 +85,10 @@ impl Link {
                 *latest = at;
                 let source = SocketAddr::new(transmit.src_ip, transmit.src_port);
                 let to = 1 - from;
-                self.flight
-                    .insert((at, self.sent), (to, source, transmit.ecn, packet.clone()));
+                self.flight.insert(
+                    (at, self.sent),
+                    (to, transmit.dst.ip(), source, transmit.ecn, packet.clone()),
+                );
             }
             while let Some(event) = self.devices[from].poll_event() {
                 self.events[from].push(event);
@@ -104,9 +106,9 @@ impl Link {
         };
         self.now = self.now.max(next);
         if packet.is_some_and(|at| at <= self.now) {
-            if let Some((_, (to, source, ecn, bytes))) = self.flight.pop_first() {
+            if let Some((_, (to, ip, source, ecn, bytes))) = self.flight.pop_first() {
                 let now = self.now;
-                self.devices[to].handle_datagram(now, source, ecn, &bytes);
+                self.devices[to].handle_datagram_at(now, ip, source, ecn, &bytes);
             }
         } else {
             for device in &mut self.devices {
