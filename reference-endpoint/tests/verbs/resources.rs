@@ -2,7 +2,8 @@
 
 use metaroce_endpoint::core::{Config, Misuse};
 use metaroce_endpoint::verbs::{
-    AccessFlags, Device, Error, Limits, Modify, PostError, RecvWr, SendWr, Sge, WrOpcode, service,
+    AccessFlags, AsyncEvent, Device, Error, Limits, Modify, PostError, RecvWr, SendWr, Sge,
+    WrOpcode, service,
 };
 
 use crate::link::Link;
@@ -195,6 +196,6 @@ fn a_destroyed_queue_pair_has_flushed_its_work_and_takes_none() {
     let wr = SendWr::inline(1, WrOpcode::Send, b"");
     let error = link.devices[0].post_send(now, a, &[wr]).unwrap_err().error;
     assert!(matches!(error, Error::NotFound { .. }));
-    let gone = |e: &metaroce_endpoint::verbs::AsyncEvent| matches!(e, metaroce_endpoint::verbs::AsyncEvent::Disconnected { qp, .. } if *qp == b);
+    let gone = |e: &AsyncEvent| matches!(e, AsyncEvent::Disconnected { qp, .. } if *qp == b);
     link.run(|link| link.events[1].iter().any(gone));
 }
