@@ -169,4 +169,15 @@ mod tests {
         assert_eq!(srqs.withdraw(id, 1).map(|r| r.wr_id), Some(1));
         assert_eq!(srqs.bind(id).map(|r| r.wr_id), None);
     }
+
+    #[test]
+    fn a_queue_goes_when_no_stream_takes_from_it() {
+        let mut srqs = Srqs::default();
+        let id = srqs.create();
+        srqs.attach(id);
+        assert_eq!((srqs.remove(id), srqs.has(id)), (Some(false), true));
+        srqs.detach(id, (0, 0), 0);
+        assert_eq!((srqs.remove(id), srqs.has(id)), (Some(true), false));
+        assert_eq!(srqs.remove(id), None);
+    }
 }

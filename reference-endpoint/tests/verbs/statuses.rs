@@ -265,6 +265,23 @@ fn an_atomic_operation_off_its_place_fails_here() {
 }
 
 #[test]
+fn what_fails_here_waits_for_the_work_before_it_and_is_the_only_cause() {
+    for seed in 0..10 {
+        let (mut link, a, _) = Link::plain(seed, 100);
+        let near = link.region(0, &vec![1; 50_000]);
+        let far = link.region(1, &vec![0; 50_000]);
+        let write = WrOpcode::RdmaWrite(far.remote(0));
+        let good = |wr_id| SendWr::new(wr_id, write, near.sge(0, 50_000));
+        let bad = SendWr::new(2, write, near.sge(1, 50_000));
+        let now = link.now;
+        let list = [good(1), bad, good(3), good(4)];
+        link.devices[0].post_send(now, a, &list).unwrap();
+        let done = statuses(&link.completions(0, 4));
+        assert_eq!(done, ends_with(WcStatus::LocProtErr), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_peer_without_receive_is_an_error_when_the_retries_are_used_up() {
     for loss in [0, 50] {
         let mut few = service(1);
