@@ -131,7 +131,9 @@ fn several_entries_are_put_together_when_they_are_posted() {
         ..SendWr::new(1, WrOpcode::Send, Sge::default())
     };
     let now = link.now;
-    link.devices[0].post_send(now, a, &[wr.clone()]).unwrap();
+    link.devices[0]
+        .post_send(now, a, std::slice::from_ref(&wr))
+        .unwrap();
     link.devices[0].bytes_mut(from).unwrap().fill(0);
     assert_eq!(link.completions(1, 1)[0].byte_len, 5);
     assert_eq!(link.bytes(1, to)[..5], *b"ijbcd");
