@@ -55,4 +55,4 @@ pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use event::{Completion, Event, Status, WorkKind};
 pub use stats::{ConnectionStats, PathStats, PlaneStats, StreamStats};
-pub use transitions::{Step, steps};
+pub use transitions::{Step, steps, steps_taken};

@@ -4,11 +4,17 @@
 //! compared with those of the specification, so that code and specification cannot come apart.
 
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often each step was taken, by the number of the table and that of the step.
+static TAKEN: [[AtomicU64; 32]; 3] = [const { [const { AtomicU64::new(0) }; 32] }; 3];
 
 /// A state machine: its states are the type itself.
 pub(super) trait Machine: Copy + PartialEq + Debug + 'static {
     /// What can happen.
     type Event: Copy + PartialEq + Debug + 'static;
+    /// Number of the table.
+    const TABLE: usize;
     /// Every step: state before, event, state after.
     const STEPS: &'static [(Self, Self::Event, Self)];
 }
@@ -16,25 +22,23 @@ pub(super) trait Machine: Copy + PartialEq + Debug + 'static {
 /// Takes the step that `on` leads to. An event that is not possible in the state is an error of this program: it
 /// changes nothing.
 pub(super) fn step<M: Machine>(state: &mut M, on: M::Event) {
-    let next = next(*state, on);
-    debug_assert!(next.is_some(), "no step leads from {state:?} on {on:?}");
-    *state = next.unwrap_or(*state);
+    let taken = take(state, |(from, event, _), now| *from == now && *event == on);
+    debug_assert!(taken, "no step leads from {state:?} on {on:?}");
 }
 
 /// Takes the step to `to`, where an event leads to several states by a condition.
 pub(super) fn step_to<M: Machine>(state: &mut M, on: M::Event, to: M) {
-    let known = M::STEPS.contains(&(*state, on, to));
-    debug_assert!(known, "no step leads from {state:?} on {on:?} to {to:?}");
-    if known {
-        *state = to;
-    }
+    let taken = take(state, |step, now| *step == (now, on, to));
+    debug_assert!(taken, "no step leads from {state:?} on {on:?} to {to:?}");
 }
 
-fn next<M: Machine>(state: M, on: M::Event) -> Option<M> {
-    let mut steps = M::STEPS.iter();
-    steps
-        .find(|(from, event, _)| *from == state && *event == on)
-        .map(|(.., to)| *to)
+fn take<M: Machine>(state: &mut M, fits: impl Fn(&(M, M::Event, M), M) -> bool) -> bool {
+    let Some(step) = M::STEPS.iter().position(|step| fits(step, *state)) else {
+        return false;
+    };
+    *state = M::STEPS[step].2;
+    TAKEN[M::TABLE][step].fetch_add(1, Ordering::Relaxed);
+    true
 }
 
 /// Makes an enum whose values have names in snake case, as in the specification.
@@ -109,6 +113,7 @@ named! {
 
 impl Machine for State {
     type Event = Event;
+    const TABLE: usize = 0;
     const STEPS: &'static [(Self, Event, Self)] = &[
         (Self::None, Event::Connect, Self::Opening),
         (Self::None, Event::ValidConfirm, Self::Connected),
@@ -190,6 +195,7 @@ named! {
 
 impl Machine for PathState {
     type Event = PathEvent;
+    const TABLE: usize = 1;
     const STEPS: &'static [(Self, PathEvent, Self)] = &[
         (Self::Open, PathEvent::ProbeDue, Self::Probing),
         (Self::Probing, PathEvent::Sent, Self::Open),
@@ -285,6 +291,7 @@ named! {
 
 impl Machine for StreamState {
     type Event = StreamEvent;
+    const TABLE: usize = 2;
     const STEPS: &'static [(Self, StreamEvent, Self)] = &[
         (Self::None, StreamEvent::Ask, Self::Opening),
         (Self::None, StreamEvent::StreamOpen, Self::Open),
@@ -333,6 +340,21 @@ pub fn steps() -> Vec<Step> {
     all
 }
 
+/// How often each step has been taken by the endpoints of this process. What tests have never seen is found with it.
+pub fn steps_taken() -> Vec<(Step, u64)> {
+    let sizes = [
+        State::STEPS.len(),
+        PathState::STEPS.len(),
+        StreamState::STEPS.len(),
+    ];
+    let counts = TAKEN
+        .iter()
+        .zip(sizes)
+        .flat_map(|(table, size)| &table[..size]);
+    let counts = counts.map(|count| count.load(Ordering::Relaxed));
+    steps().into_iter().zip(counts).collect()
+}
+
 fn named_step(table: &'static str, from: &'static str, on: &'static str, to: &'static str) -> Step {
     Step {
         table,
@@ -356,10 +378,29 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_counted_each_in_its_place() {
+        let of = |table, on| {
+            let all = steps_taken();
+            let found = all.iter().find(|(s, _)| (s.table, s.on) == (table, on));
+            found.map_or(0, |(_, count)| *count)
+        };
+        let before = of("stream", "refused");
+        step(&mut StreamState::Opening.clone(), StreamEvent::Refused);
+        assert!(of("stream", "refused") > before);
+        assert!(State::STEPS.len() <= 32 && PathState::STEPS.len() <= 32);
+        assert!(StreamState::STEPS.len() <= 32);
+    }
+
+    #[test]
     fn other_steps_lead_nowhere() {
-        assert_eq!(next(State::Closed, Event::Close), None);
-        assert_eq!(next(PathState::Open, PathEvent::Timeout), None);
-        assert_eq!(next(StreamState::Void, StreamEvent::StreamOpenAck), None);
+        fn leads<M: Machine>(mut state: M, on: M::Event) -> bool {
+            take(&mut state, |(from, event, _), now| {
+                *from == now && *event == on
+            })
+        }
+        assert!(!leads(State::Closed, Event::Close));
+        assert!(!leads(PathState::Open, PathEvent::Timeout));
+        assert!(!leads(StreamState::Void, StreamEvent::StreamOpenAck));
     }
 
     #[cfg(debug_assertions)]

@@ -105,7 +105,10 @@ fn service(chance: &mut Chance, first: u16, extra_planes: u8) -> Service {
         atomic_depth: chance.pick(&[0, 1, 2, 16]),
         extra_planes,
         rnr_retries: 7,
-        stream: StreamConfig::default(),
+        stream: StreamConfig {
+            max_rd_atomic: chance.pick(&[None, None, Some(1), Some(3)]),
+            ..StreamConfig::default()
+        },
     }
 }
 

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once};
 
+use metaroce_endpoint::core::steps_taken;
+
 use crate::mutants::{Lie, Mutation};
 use crate::plan::Plan;
 use crate::world::{World, note, take_notes};
@@ -109,6 +111,13 @@ fn seeds() {
     let mut failures = failures.into_inner().unwrap();
     failures.sort();
     println!("seeds {range:?}: {} failed, {sums:?}", failures.len());
+    let taken = steps_taken();
+    for (step, count) in &taken {
+        println!(
+            "  {count:>9} {} {} -- {} -> {}",
+            step.table, step.from, step.on, step.to
+        );
+    }
     for (seed, what, _) in &failures {
         println!("  {seed} {}: {what}", Plan::new(*seed).theme);
     }
@@ -161,7 +170,10 @@ fn every_lie_is_found_out() {
     ];
     for lie in lies {
         let (mut told, mut found) = (0, 0);
-        for seed in 0..60 {
+        for seed in 0..300 {
+            if told == 12 {
+                break;
+            }
             // Worlds in which work may fail are no help here.
             let plan = Plan::new(seed);
             if plan.harm {

@@ -58,13 +58,25 @@ fn every_state_is_reached_and_none_is_a_trap() {
     }
 }
 
+/// A path that is exhausted is retired or fails, by what else there is; nothing else depends on a condition.
 #[test]
 fn an_event_leads_from_a_state_to_one_other() {
-    let mut next = BTreeMap::new();
+    let mut next = BTreeMap::<_, Vec<_>>::new();
     for step in steps() {
-        let before = next.insert((step.table, step.from, step.on), step.to);
-        assert_eq!(before, None, "{step:?}");
+        let to = next.entry((step.table, step.from, step.on)).or_default();
+        to.push(step.to);
     }
+    let several: Vec<_> = next.iter().filter(|(_, to)| to.len() > 1).collect();
+    assert_eq!(
+        several,
+        [
+            (&("path", "open", "exhausted"), &vec!["failed", "retiring"]),
+            (
+                &("path", "probing", "exhausted"),
+                &vec!["failed", "retiring"]
+            ),
+        ]
+    );
 }
 
 /// Whatever the order of the events, a machine that is over stays over.
