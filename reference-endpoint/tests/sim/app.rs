@@ -1,7 +1,9 @@
 //! The programs at both sides: they carry out what is planned.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use crate::chance::Chance;
 use crate::oracle::{Half, HalfId, Receive};
 use crate::plan::{Action, Planned, S};
 use crate::shadow::Fill;
@@ -73,7 +75,7 @@ impl World {
             up: [false; 2],
             over: [false; 2],
             closing: false,
-            opening: 0,
+            opening: BTreeSet::new(),
             streams: Vec::new(),
             srqs: [services[0].stream.srq, services[1].stream.srq],
         });
@@ -86,9 +88,45 @@ impl World {
             self.oracle.allow(n, None, None, Status::WrFlushErr);
         }
         self.drain(plan.ends[0]);
+        if self.plan.theme == "hasty" {
+            return self.connect_in_haste(n);
+        }
         self.run(60 * S, "the connection is not established", |w| {
             w.conns[n].up == [true; 2]
         });
+    }
+
+    /// A connection that need not come about: it may be closed before, or what sets it up is lost.
+    fn connect_in_haste(&mut self, n: usize) {
+        for status in [Status::RetryExcErr, Status::WrFlushErr] {
+            self.oracle.allow(n, None, None, status);
+        }
+        let mut chance = Chance::new(self.plan.seed, 3);
+        for _ in 0..chance.below(3) {
+            let at = self.now + chance.below(12 * self.plan.link.delay);
+            let action = chance.pick(&[Action::Close, Action::Abort]);
+            let side = chance.below(2) as usize;
+            let (conn, pick) = (n, 0);
+            let planned = Planned {
+                at,
+                conn,
+                side,
+                pick,
+                action,
+            };
+            self.at(at, What::Acts(planned));
+        }
+        let limit = self.now + 200 * S;
+        while self.conns[n].up != [true; 2] && self.next_time().is_some_and(|at| at < limit) {
+            self.step();
+        }
+        let conn = &mut self.conns[n];
+        if conn.up != [true; 2] {
+            assert!(conn.over[0], "neither up nor over: {conn:?}");
+            // The acceptor may never have heard of it.
+            conn.over[1] |= conn.handles[1].is_none();
+            assert!(conn.over[1], "over at one side only: {conn:?}");
+        }
     }
 
     /// The endpoint forgets everything: only the peer still knows of the connection.
@@ -116,14 +154,13 @@ impl World {
             }
             Event::StreamOpened { stream, .. } => {
                 if usize::from(stream % 2) == side {
-                    self.conns[n].opening -= 1;
+                    self.conns[n].opening.remove(stream);
                 }
                 self.opened(n, side, *stream);
             }
             Event::StreamEnded { stream, .. } => {
-                let half = self.oracle.half((n, side, *stream));
-                if !half.opened && usize::from(stream % 2) == side {
-                    self.conns[n].opening -= 1;
+                if usize::from(stream % 2) == side {
+                    self.conns[n].opening.remove(stream);
                 }
             }
             Event::Closed { .. } | Event::Failed { .. } => self.conns[n].over[side] = true,
@@ -173,7 +210,14 @@ impl World {
             _ => {}
         }
         let conn = &self.conns[n];
-        if conn.over[side] || conn.streams.is_empty() {
+        if conn.over[side] || conn.handles[side].is_none() {
+            return;
+        }
+        let ends_it = matches!(planned.action, Action::Close | Action::Abort);
+        if conn.streams.is_empty() {
+            if ends_it {
+                self.end(n, side, planned.action);
+            }
             return;
         }
         let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
@@ -212,23 +256,24 @@ impl World {
             Action::Plane { plane, up } => {
                 self.ends[end].set_plane(now, handle, plane, up).ok();
             }
-            Action::Close => self.close(n, side),
-            Action::Abort => {
-                self.conns[n].closing = true;
-                self.oracle.allow(n, None, None, Status::WrFlushErr);
-                self.ends[end].abort(now, handle).ok();
-            }
+            Action::Close | Action::Abort => self.end(n, side, planned.action),
             Action::Restart => self.restart(n, side),
             Action::Jump(_) | Action::Deregister(_) => {}
         }
     }
 
-    pub fn close(&mut self, n: usize, side: usize) {
+    /// Closes a connection in order, or not.
+    pub fn end(&mut self, n: usize, side: usize, how: Action) {
         let conn = &mut self.conns[n];
         conn.closing = true;
         let (end, handle) = (conn.ends[side], conn.handles[side].unwrap());
         self.oracle.allow(n, None, None, Status::WrFlushErr);
-        self.ends[end].close(self.now, handle).ok();
+        // It may be over already, which the program has still to be told.
+        if matches!(how, Action::Abort) {
+            self.ends[end].abort(self.now, handle).ok();
+        } else {
+            self.ends[end].close(self.now, handle).ok();
+        }
     }
 
     fn open_stream(&mut self, n: usize, side: usize) {
@@ -245,7 +290,7 @@ impl World {
         let Ok(stream) = self.ends[end].open_stream(self.now, handle, config) else {
             return;
         };
-        self.conns[n].opening += 1;
+        self.conns[n].opening.insert(stream);
         // The peer may have no room for it, or not be done with the stream before under the same id.
         self.oracle
             .allow(n, Some(stream), Some(side), Status::WrFlushErr);

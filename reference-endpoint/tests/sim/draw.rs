@@ -129,6 +129,7 @@ pub fn link(chance: &mut Chance, theme: &'static str, stop: u64, planes: u8) -> 
                 of: Dark::All,
             });
         }
+        "hasty" => link.loss = [chance.pick(&[0, 0, 300, 700]); 3],
         "loss" | "many" | "closing" | "wrong" | "restart" => {
             let all = chance.pick(&[0, 1, 10, 50]);
             link.loss = [all; 3];

@@ -1,7 +1,7 @@
 //! How a run ends: all completes, the world falls silent, and every connection is closed.
 
 use crate::oracle::HalfId;
-use crate::plan::{Kind, MS, Post, S};
+use crate::plan::{Action, Kind, MS, Post, S};
 use crate::world::{Conn, World, note};
 
 impl World {
@@ -24,7 +24,7 @@ impl World {
                 self.plan.closer..self.plan.closer + 1
             };
             if self.conns[n].over == [false; 2] {
-                sides.for_each(|side| self.close(n, side));
+                sides.for_each(|side| self.end(n, side, Action::Close));
             }
             for end in self.conns[n].ends {
                 self.drain(end);
@@ -105,7 +105,7 @@ impl World {
         done && !self
             .conns
             .iter()
-            .any(|c| over_on_one(c) || (c.opening > 0 && c.over != [true; 2]))
+            .any(|c| over_on_one(c) || (!c.opening.is_empty() && c.over != [true; 2]))
     }
 
     fn post_missing(&mut self, round: u32) {

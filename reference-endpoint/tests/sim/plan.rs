@@ -140,9 +140,9 @@ pub struct Plan {
     pub closer: usize,
 }
 
-const THEMES: [&str; 14] = [
+const THEMES: [&str; 15] = [
     "calm", "loss", "heavy", "bursts", "outage", "reorder", "marks", "queue", "damage", "many",
-    "wrong", "closing", "severed", "restart",
+    "wrong", "closing", "severed", "restart", "hasty",
 ];
 
 impl Plan {
@@ -180,7 +180,7 @@ impl Plan {
             actions: Vec::new(),
             scrub: chance.below(4) > 0,
             stop,
-            harm: ["wrong", "closing", "severed", "restart"].contains(&theme),
+            harm: ["wrong", "closing", "severed", "restart", "hasty"].contains(&theme),
             closer: chance.below(3) as usize,
         };
         plan.fill(&mut chance);

@@ -54,6 +54,7 @@ impl Ord for Entry {
 }
 
 /// A connection as the programs at its two sides see it.
+#[derive(Debug)]
 pub struct Conn {
     pub ends: [usize; 2],
     pub handles: [Option<u32>; 2],
@@ -64,7 +65,7 @@ pub struct Conn {
     /// Streams in the order in which they were opened.
     pub streams: Vec<u16>,
     /// Streams asked for without an answer.
-    pub opening: u32,
+    pub opening: BTreeSet<u16>,
     pub srqs: [Option<u32>; 2],
 }
 
