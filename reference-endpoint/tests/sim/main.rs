@@ -25,6 +25,7 @@ mod net;
 mod oracle;
 mod plan;
 mod receives;
+mod regressions;
 mod run;
 mod shadow;
 mod tables;
