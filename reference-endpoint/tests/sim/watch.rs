@@ -45,6 +45,8 @@ pub struct Watch {
     paths: BTreeMap<PathId, Path>,
     /// Which path has sent last from a port, by receiver.
     ports: BTreeMap<(To, u16), PathId>,
+    /// Probes without an answer, by who is asked and transaction.
+    probes: BTreeSet<(To, u32)>,
     /// Where a packet of a message was sent last.
     pieces: BTreeMap<Piece, (u8, u8)>,
     /// Credit that has reached the sender, by receiver of the messages and stream.
@@ -59,6 +61,7 @@ impl Watch {
             pairs: BTreeMap::new(),
             paths: BTreeMap::new(),
             ports: BTreeMap::new(),
+            probes: BTreeSet::new(),
             pieces: BTreeMap::new(),
             credit: BTreeMap::new(),
             bytes: 0,
@@ -104,6 +107,9 @@ impl Watch {
                     .insert(mine, (theirs, confirm.accepted.isn.value()));
                 self.pairs
                     .insert(theirs, (mine, confirm.params.isn.value()));
+            }
+            Body::PathProbe(_) => {
+                self.probes.insert((to, cbh.psn.value()));
             }
             Body::Ack(_) => self.report_sent(to, &cbh, cbh.psn, &Sack::EMPTY),
             Body::AckSack(ack) => self.report_sent(to, &cbh, cbh.psn, &ack.sack),
@@ -266,7 +272,10 @@ impl Watch {
                     *times = times.saturating_sub(1);
                 }
             }
-            Body::PathProbeAck(ack) => self.reported(peer, &cbh, ack.cum_psn, &ack.sack),
+            // What answers a probe for the second time counts no more (CONN-043).
+            Body::PathProbeAck(ack) if self.probes.remove(&(peer, cbh.psn.value())) => {
+                self.reported(peer, &cbh, ack.cum_psn, &ack.sack);
+            }
             Body::PathRetired(_) => self.path(peer, &cbh).retired = true,
             Body::RqCredit(tell) if tell.kind == 1 => {
                 self.credited(peer, tell.stream, tell.rq_limit.value())
