@@ -160,6 +160,8 @@ pub(super) struct Connection {
     transaction: u32,
     /// STREAM_OPEN and STREAM_RESET that were answered not long ago (CONN-055).
     pub answered: VecDeque<Answered>,
+    /// Control told so far, which chooses its source port.
+    told: u16,
     /// The request that was answered last, and how many ports its answer was away from the first one.
     last_answer: (u32, u16),
     /// When anything came from the peer.
@@ -229,6 +231,7 @@ impl Connection {
             control: VecDeque::new(),
             transaction,
             answered: VecDeque::new(),
+            told: 0,
             last_answer: (0, 0),
             heard: now,
             asked: VecDeque::new(),
@@ -347,9 +350,12 @@ impl Connection {
     /// Sends an answer, or control without one, in a plane (PLN-011).
     pub(super) fn tell(&mut self, cbh: Cbh, body: Body<'_>, plane: u8) {
         let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
+        // Nobody repeats these, so that nothing shows a dead route: in turn they take them all.
+        let port = self.settings.port(self.told);
+        self.told = self.told.wrapping_add(1);
         self.control.push_back(Control {
             bytes,
-            port: self.settings.port(0),
+            port,
             plane,
             request: None,
         });
