@@ -49,7 +49,8 @@ impl Many {
             payload: self.payload,
             depth: 16,
             row: 1,
-            connections: self.connections,
+            // A refused one is remembered for a while.
+            connections: self.connections + MOST_REFUSED as usize,
         }
     }
 
