@@ -124,7 +124,7 @@ enum Command {
     /// Memory of an idle connection, and thousands of connections at work.
     Memory {
         /// Idle connections: few and more.
-        #[arg(long, num_args = 2, value_delimiter = ',', default_values_t = [10, 110])]
+        #[arg(long, value_delimiter = ',', default_values_t = [10, 110])]
         idle: Vec<usize>,
         /// Streams of each idle connection.
         #[arg(long, default_value_t = 64)]

@@ -1,5 +1,5 @@
 //! A relay between two loopback addresses, one thread: every datagram from one party goes to the other, through a
-//! [`line`] in each direction. Ports and congestion marks stay; addresses become the relay's own, so the trailer of
+//! [line](mod@line) in each direction. Ports and congestion marks stay; addresses become the relay's own, so the trailer of
 //! the protocol, which covers them, is carried over; foreign datagrams have none.
 
 pub mod line;
