@@ -109,6 +109,11 @@ impl Connection {
         self.service.first_streams.min(self.agreed().streams)
     }
 
+    /// Whether the connection waits for a stream of this number: one that the initiator opens, before it is established.
+    fn waits_for(&self, id: u16) -> bool {
+        self.state == State::Connected && id.is_multiple_of(2)
+    }
+
     // ---- streams ------------------------------------------------------------------------------------------------
 
     /// Streams that count for the agreed number; those that this side has asked for only where `own` says so.
@@ -282,7 +287,7 @@ impl Connection {
 
     /// A stream does not come about. Without the first ones there is no connection.
     fn stream_refused(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) {
-        if self.state == State::Connected {
+        if self.waits_for(id) {
             let message = "the peer refused a stream";
             return self.fail(now, Status::RetryExcErr, message, shared);
         }
@@ -292,7 +297,7 @@ impl Connection {
 
     /// A STREAM_OPEN has stayed without answer.
     pub(super) fn stream_unanswered(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) {
-        if self.state == State::Connected || !self.has(Features::RESET) {
+        if self.waits_for(id) || !self.has(Features::RESET) {
             let message = "the peer gave no answer";
             return self.fail(now, Status::RetryExcErr, message, shared);
         }
@@ -300,7 +305,7 @@ impl Connection {
     }
 
     fn stream_opened(&mut self, id: u16, shared: &mut Shared<'_>) {
-        if self.state == State::Connected {
+        if self.waits_for(id) {
             return self.establish(shared);
         }
         shared.events.push_back(Event::StreamOpened {
@@ -314,7 +319,7 @@ impl Connection {
         let open = self
             .streams
             .iter()
-            .filter(|stream| stream.is_open())
+            .filter(|stream| stream.is_open() && stream.id.is_multiple_of(2))
             .count();
         if self.state == State::Connected && open >= usize::from(self.first_streams()) {
             step(&mut self.state, Change::StreamsOpen);

@@ -236,6 +236,32 @@ fn a_stream_is_opened_and_ended_while_the_connection_lives() {
 }
 
 #[test]
+fn a_stream_of_the_acceptor_is_none_of_the_first_ones() {
+    // The first answer to the initiator's stream is lost, so that the acceptor's is open before it.
+    let weather = Weather {
+        first: &[(metaroce_wire::metaroce::Opcode::STREAM_OPEN_ACK, 1)],
+        ..Weather::default()
+    };
+    let mut link = Link::new(6, [None, None], weather);
+    for side in [1, 0] {
+        let body = json!({"first_streams": 1, "streams": 8});
+        ok(&mut link, side, "open", body);
+    }
+    let mut tries = 0;
+    while code(&link.call(1, "open_stream", json!({"conn": 0}))) != "ok" {
+        link.run(MS / 10);
+        tries += 1;
+        assert!(tries < 100);
+    }
+    link.run(200 * MS);
+    assert_eq!(types(&link.events(0)), ["stream_opened", "established"]);
+    let events = link.events(1);
+    let mut seen = types(&events);
+    seen.sort_unstable();
+    assert_eq!(seen, ["established", "stream_opened"]);
+}
+
+#[test]
 fn streams_share_their_receives() {
     let mut link = Link::new(7, [None, None], Weather::default());
     open(&mut link, json!({"srq": true, "first_streams": 2}));
