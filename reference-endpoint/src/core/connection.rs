@@ -132,6 +132,8 @@ pub(super) struct Connection {
     pub atomics: u32,
     pub reads_held: u32,
     pub atomics_held: u32,
+    /// Streams of the initiator that have come to be open, until the connection is established.
+    pub first_opened: u16,
     /// Order of posting.
     pub order: u64,
 
@@ -214,6 +216,7 @@ impl Connection {
             atomics: 0,
             reads_held: 0,
             atomics_held: 0,
+            first_opened: 0,
             order: 0,
             tx: Vec::new(),
             congestion: Congestion::new(0),

@@ -306,6 +306,7 @@ impl Connection {
 
     fn stream_opened(&mut self, id: u16, shared: &mut Shared<'_>) {
         if self.waits_for(id) {
+            self.first_opened += 1;
             return self.establish(shared);
         }
         shared.events.push_back(Event::StreamOpened {
@@ -316,12 +317,8 @@ impl Connection {
 
     /// Reports the connection once its first streams are open.
     pub(super) fn establish(&mut self, shared: &mut Shared<'_>) {
-        let open = self
-            .streams
-            .iter()
-            .filter(|stream| stream.is_open() && stream.id.is_multiple_of(2))
-            .count();
-        if self.state == State::Connected && open >= usize::from(self.first_streams()) {
+        // One that has ended meanwhile was open all the same.
+        if self.state == State::Connected && self.first_opened >= self.first_streams() {
             step(&mut self.state, Change::StreamsOpen);
             let (paths, streams) = (self.agreed().paths, self.agreed().streams);
             shared.events.push_back(Event::Established {

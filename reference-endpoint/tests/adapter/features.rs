@@ -262,6 +262,29 @@ fn a_stream_of_the_acceptor_is_none_of_the_first_ones() {
 }
 
 #[test]
+fn a_first_stream_may_end_before_the_last_of_them_is_open() {
+    let weather = Weather {
+        first: &[(metaroce_wire::metaroce::Opcode::STREAM_OPEN, 1)],
+        ..Weather::default()
+    };
+    let mut link = Link::new(6, [None, None], weather);
+    for side in [1, 0] {
+        let body = json!({"first_streams": 2, "features": ["reset"]});
+        ok(&mut link, side, "open", body);
+    }
+    // Stream 2 is open on both sides by then, stream 0 on neither.
+    link.run(4_300_000);
+    assert!((0..2).all(|side| link.events(side).is_empty()));
+    let of = json!({"conn": 0, "stream": 2});
+    ok(&mut link, 0, "reset_stream", of);
+    link.run(500 * MS);
+    for side in 0..2 {
+        let events = link.events(side);
+        assert_eq!(types(&events), ["stream_ended", "established"]);
+    }
+}
+
+#[test]
 fn streams_share_their_receives() {
     let mut link = Link::new(7, [None, None], Weather::default());
     open(&mut link, json!({"srq": true, "first_streams": 2}));
