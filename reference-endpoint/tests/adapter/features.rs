@@ -368,6 +368,31 @@ fn a_plane_carries_paths_and_loses_them_when_it_goes_down() {
 }
 
 #[test]
+fn a_mutant_sends_and_takes_through_all_planes() {
+    // One that only does something to repairs, of which there are none.
+    let mut link = Link::new(
+        15,
+        [Some("repair-not-ect"), Some("repair-not-ect")],
+        Weather::default(),
+    );
+    for side in [1, 0] {
+        let planes = json!([format!("192.0.3.{}", side + 1)]);
+        ok(&mut link, side, "open", json!({"planes": planes}));
+    }
+    link.run(100 * MS);
+    let there = register(&mut link, 1, &"00".repeat(3000));
+    let here = register(&mut link, 0, &"7e".repeat(3000));
+    let body = work(1, &here, 3000, at(&there, json!({})));
+    ok(&mut link, 0, "post_write", body);
+    link.run(100 * MS);
+    assert_eq!(done(&link.events(0)), [entry(1, "write", "SUCCESS")]);
+    for side in 0..2 {
+        let counters = ok(&mut link, side, "counters", json!({"conn": 0}));
+        assert_eq!(counters["counters"]["crc_errors"], 0);
+    }
+}
+
+#[test]
 fn paths_move_and_are_retired() {
     let mut link = Link::new(10, [None, None], Weather::default());
     open(&mut link, json!({"source_ports": 8}));
