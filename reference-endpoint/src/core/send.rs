@@ -27,8 +27,10 @@ impl Connection {
         if !self.is_up() {
             return None;
         }
+        // Who looks for data may find that there is something to ask or to end, which does not wait for the next event.
         self.poll_lost(now, shared, out)
             .or_else(|| self.poll_new(now, shared, out))
+            .or_else(|| self.poll_control(now, out))
     }
 
     /// Ends the stream of a packet that would have to go out again after the program has taken its memory away: whatever

@@ -306,6 +306,24 @@ fn streams_share_their_receives() {
 }
 
 #[test]
+fn credit_is_asked_for_at_once() {
+    let mut link = Link::new(16, [None, None], Weather::default());
+    open(&mut link, json!({}));
+    let start = link.transcript.len();
+    ok(&mut link, 0, "post_send", inline(1, 0, json!({})));
+    let asked = |link: &Link| {
+        let datagrams = link.transcript.iter().skip(start);
+        // Six bytes of the record stand before the packet.
+        let credit = |record: &&Vec<u8>| record.get(7) == Some(&0x6e);
+        datagrams.filter(credit).count()
+    };
+    assert_eq!(asked(&link), 1);
+    // The answer brings none, so it is asked again after the pause, which is 50 ms.
+    link.run(45 * MS);
+    assert_eq!(asked(&link), 2, "the question and its answer");
+}
+
+#[test]
 fn a_receive_is_taken_back() {
     let mut link = Link::new(8, [None, None], Weather::default());
     open(&mut link, json!({}));
