@@ -27,7 +27,8 @@ pub(super) struct Asked {
     path: u16,
     epoch: u8,
     plane: u8,
-    timestamp: u32,
+    /// When it was sent. The timestamp is the low half of it, which says too little when the answer is very late.
+    stamp: u64,
     /// Whether a hint of 0 was the reason.
     hint: bool,
 }
@@ -52,12 +53,12 @@ impl Connection {
         shared.counters.probes += 1;
         let id = self.next_transaction();
         let tx = &mut self.tx[usize::from(path)];
-        let timestamp = tx.send_probe(now);
+        let stamp = tx.send_probe(now);
         let (port, plane) = (tx.port, tx.plane);
         let cbh = Cbh {
             path: path as u8,
             epoch,
-            timestamp,
+            timestamp: stamp as u32,
             ..self.header(now, Opcode::PATH_PROBE, id)
         };
         let body = Body::PathProbe(PathProbe { highest_psn });
@@ -76,7 +77,7 @@ impl Connection {
             path,
             epoch,
             plane,
-            timestamp,
+            stamp,
             hint,
         });
     }
@@ -130,7 +131,7 @@ impl Connection {
             asked.id == id
                 && asked.path == path
                 && asked.epoch == cbh.epoch
-                && asked.timestamp == ack.timestamp_echo
+                && asked.stamp as u32 == ack.timestamp_echo
         };
         let Some(at) = self.asked.iter().position(fits) else {
             shared.counters.bad_acks += 1;
@@ -142,12 +143,7 @@ impl Connection {
         if self.state.is_over() {
             return;
         }
-        let tx = &self.tx[usize::from(path)];
-        let epoch = tx.epoch;
-        let Some(stamp) = tx.transmission(asked.timestamp) else {
-            shared.counters.bad_acks += 1;
-            return;
-        };
+        let (epoch, stamp) = (self.tx[usize::from(path)].epoch, asked.stamp);
         let rate = ack.rate_hint.value();
         self.on_hint(now, cbh.timestamp, ack.hint_epoch, rate);
         if asked.hint {

@@ -270,10 +270,10 @@ impl TxPath {
         stamp
     }
 
-    /// Notes that a probe is sent; returns its timestamp.
-    pub(super) fn send_probe(&mut self, now: u64) -> u32 {
+    /// Notes that a probe is sent; returns when it was, which is also its timestamp.
+    pub(super) fn send_probe(&mut self, now: u64) -> u64 {
         self.totals.probes += 1;
-        self.next_stamp(now) as u32
+        self.next_stamp(now)
     }
 
     /// The transmission that an echo belongs to: one of the path's own (REL-059).

@@ -3,7 +3,7 @@
 use crate::net::{Chosen, Dark, Outage};
 use crate::plan::{Action, Kind, MS, Plan, Planned, Post, S, US};
 use crate::run::play;
-use crate::world::take_notes;
+use crate::world::{World, take_notes};
 
 fn passes(plan: Plan) {
     if let Err(what) = play(plan, None) {
@@ -106,4 +106,29 @@ fn a_path_in_a_plane_that_is_not_open_lives_for_nobody() {
         of: Dark::All,
     });
     passes(plan);
+}
+
+/// A probe whose answer came after the 32 bits of its timestamp had come round was taken for one that was never sent, and
+/// what the answer reported was sent again (REL-030, REL-051).
+#[test]
+fn an_answer_to_a_probe_counts_however_late_it_comes() {
+    let mut plan = quiet("calm");
+    plan.link.delay = MS;
+    plan.actions = vec![
+        at(0, 0, write(300)),
+        at(50 * MS + 500 * US, 0, Action::Jump(5 * S)),
+    ];
+    plan.link.outages.push(Outage {
+        from: 0,
+        until: 40 * MS,
+        of: Dark::From(1),
+    });
+    let mut world = World::new(plan, None);
+    world.start();
+    world.pass(6 * S);
+    let counters = world.ends[0].counters(0).unwrap();
+    assert!(
+        counters.probes > 0 && counters.bad_acks == 0,
+        "{counters:?}"
+    );
 }

@@ -100,7 +100,7 @@ fn an_answer_to_a_probe_is_evidence_of_its_own() {
     report(&mut path, 9_000, cum, &[2]);
     path.send_again(10_000, psn(1));
     let probe = path.send_probe(20_000);
-    let stamp = path.transmission(probe);
+    let stamp = path.transmission(probe as u32);
     assert_eq!(stamp, Some(20_000));
     report_of(&mut path, 30_000, cum, &[2], None, stamp);
     assert_eq!(lost(&path), [1]);
@@ -214,7 +214,7 @@ fn after_eight_transmissions_a_repair_waits_for_the_timeout() {
     let mut prompt = 0;
     loop {
         let probe = path.send_probe(now);
-        let stamp = path.transmission(probe);
+        let stamp = path.transmission(probe as u32);
         report_of(&mut path, now, cum, &[1], None, stamp);
         if path.is_exhausted() {
             break;
@@ -267,7 +267,7 @@ fn a_late_probe_finds_what_was_lost_before_a_change_of_route() {
     let cum = psn(0).sub(1);
     for (at, found) in [(4 * MS, false), (4 * MS + MS / 8, true)] {
         let probe = path.send_probe(at);
-        let stamp = path.transmission(probe);
+        let stamp = path.transmission(probe as u32);
         report_of(&mut path, at + MS, cum, &[], None, stamp);
         assert_eq!(!lost(&path).is_empty(), found, "probe at {at}");
     }
