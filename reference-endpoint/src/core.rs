@@ -7,6 +7,7 @@
 //! on one clock that never goes backwards.
 
 mod answer;
+mod answers;
 mod calls;
 mod closing;
 mod config;

@@ -593,6 +593,7 @@ impl Connection {
             acked: 0,
             answer_packets,
             answered: 0,
+            not_ready: None,
             origin: None,
             overlong: false,
             failed_here: None,

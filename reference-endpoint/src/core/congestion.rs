@@ -9,6 +9,10 @@ const FIRST_WINDOW: f64 = 16.0;
 const LEAST_WINDOW: f64 = 1.0 / 16.0;
 /// Rule 3.
 const MOST_WINDOW: f64 = 256.0;
+/// New packets of a path back to back, at most (CC-015). Those beyond go at twice the pace of a window in each SRTT, which
+/// acknowledgments do not reach: only what they release all at once is spread.
+const MOST_BURST: f64 = 64.0;
+const PACE: f64 = 2.0;
 /// Weight of the latest period in alpha (CC-006).
 const GAIN: f64 = 1.0 / 16.0;
 /// Stands for SRTT before the first sample, ns: half the retransmission timeout of that time.
@@ -25,9 +29,11 @@ struct Path {
     window: f64,
     /// How much of late has been marked, 0 to 1. A cut needs no more digits.
     alpha: f32,
-    /// Packets newly acknowledged in the period of alpha, and how many of them were marked.
-    acked: u32,
-    marked: u32,
+    /// New packets that may follow the latest back to back.
+    spare: f32,
+    /// Packets newly acknowledged in the period of alpha, and how many of them were marked. A period is one SRTT.
+    acked: u16,
+    marked: u16,
     /// Beginning of the period of alpha.
     period: u64,
     /// Latest CE.
@@ -49,6 +55,7 @@ impl Path {
     const FIRST: Self = Self {
         window: FIRST_WINDOW,
         alpha: 1.0,
+        spare: MOST_BURST as f32,
         acked: 0,
         marked: 0,
         period: NEVER,
@@ -66,8 +73,9 @@ impl Path {
         if self.period == NEVER {
             self.period = now;
         }
-        self.acked = self.acked.saturating_add(packets);
-        self.marked = self.marked.saturating_add(marked);
+        let narrow = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+        self.acked = self.acked.saturating_add(narrow(packets));
+        self.marked = self.marked.saturating_add(narrow(marked));
         if !within(self.period, now, srtt) {
             // Marks of packets that the answer to a probe has reported first can come in a later period than those.
             let part = (f64::from(self.marked) / f64::from(self.acked.max(1))).min(1.0);
@@ -78,11 +86,30 @@ impl Path {
         }
     }
 
-    /// When pacing lets the next new packet go (CC-011).
+    /// When pacing lets the next new packet go (CC-011, CC-015).
     fn paced_until(&self, srtt: Option<u64>) -> Option<u64> {
-        let apart = (span(srtt) as f64 / self.window).ceil();
-        (self.window < 1.0 && self.sent_at != NEVER)
-            .then(|| self.sent_at.saturating_add(apart as u64))
+        let apart = if self.sent_at == NEVER {
+            return None;
+        } else if self.window < 1.0 {
+            span(srtt) as f64 / self.window
+        } else if self.window > MOST_BURST && self.spare < 1.0 {
+            (1.0 - f64::from(self.spare)) * span(srtt) as f64 / (PACE * self.window)
+        } else {
+            return None;
+        };
+        Some(self.sent_at.saturating_add(apart.ceil() as u64))
+    }
+
+    /// Notes that a new packet leaves.
+    fn on_sent(&mut self, now: u64, srtt: Option<u64>) {
+        let before = std::mem::replace(&mut self.sent_at, now);
+        if self.window <= MOST_BURST || before == NEVER {
+            self.spare = MOST_BURST as f32 - 1.0;
+            return;
+        }
+        let pause = now.saturating_sub(before) as f64;
+        let more = pause * PACE * self.window / span(srtt) as f64;
+        self.spare = ((f64::from(self.spare) + more).min(MOST_BURST) - 1.0) as f32;
     }
 }
 
@@ -109,7 +136,7 @@ impl Congestion {
         }
     }
 
-    /// Whether a new packet may go out on `path` (CC-001, CC-002, CC-011). With nothing in flight one always may, but
+    /// Whether a new packet may go out on `path` (CC-001, CC-002, CC-011, CC-015). With nothing in flight one always may, but
     /// for pacing: every window is more than nothing. In flight is what is neither acknowledged nor known to be lost.
     pub(super) fn room(
         &self,
@@ -143,8 +170,8 @@ impl Congestion {
     }
 
     /// Notes that a new packet leaves on `path`; retransmissions are not paced.
-    pub(super) fn on_sent(&mut self, path: usize, now: u64) {
-        self.paths[path].sent_at = now;
+    pub(super) fn on_sent(&mut self, path: usize, now: u64, srtt: Option<u64>) {
+        self.paths[path].on_sent(now, srtt);
     }
 
     /// Takes an acknowledgment that advances, or the answer to a probe (rules 2 to 4): `packets` is how many it is the first

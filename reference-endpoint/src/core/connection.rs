@@ -7,6 +7,7 @@ use metaroce_wire::crc::{self, PseudoHeader};
 use metaroce_wire::metaroce::{Body, Cbh, Features, Opcode, Params, U24, VERSION};
 use metaroce_wire::serial::Psn;
 
+use super::answers::Answers;
 use super::config::{Config, Ecn, Service, Transmit};
 use super::congestion::Congestion;
 use super::control::{Control, Purpose, Requests};
@@ -16,7 +17,6 @@ use super::event::Event;
 use super::hint::Hint;
 use super::plane::Plane;
 use super::probe::Asked;
-use super::reset::Answered;
 use super::retire::{Moved, Past};
 use super::rtt::MOST_RTO;
 use super::rx_path::RxPath;
@@ -161,13 +161,14 @@ pub(super) struct Connection {
     pub control: VecDeque<Control>,
     transaction: u32,
     /// STREAM_OPEN and STREAM_RESET that were answered not long ago (CONN-055).
-    pub answered: VecDeque<Answered>,
+    pub answers: Answers,
     /// Control told so far, which chooses its source port.
     told: u16,
-    /// The request that was answered last, and how many ports its answer was away from the first one.
-    last_answer: (u32, u16),
-    /// When anything came from the peer.
+    /// The request that was answered last, the port that it came from, and how often before.
+    last_answer: (u32, u16, u16),
+    /// When anything came from the peer, and from which port.
     pub heard: u64,
+    pub heard_from: u16,
     /// Probes that can still be answered, oldest first.
     pub asked: VecDeque<Asked>,
     /// Paths that were retired.
@@ -233,10 +234,11 @@ impl Connection {
             requests: Requests::default(),
             control: VecDeque::new(),
             transaction,
-            answered: VecDeque::new(),
+            answers: Answers::default(),
             told: 0,
-            last_answer: (0, 0),
+            last_answer: (0, 0, 0),
             heard: now,
+            heard_from: 0,
             asked: VecDeque::new(),
             past: BTreeMap::new(),
             idle_probes: 0,
@@ -372,22 +374,30 @@ impl Connection {
         (id, plane): (Psn, u8),
         body: Body<'_>,
     ) {
-        // A repetition says that the answer before may have met a dead route: this one takes another port.
-        let (last, shift) = self.last_answer;
-        let shift = if last == id.value() {
-            shift.wrapping_add(1)
-        } else {
-            0
-        };
-        self.last_answer = (id.value(), shift);
         let cbh = self.header(now, opcode, id.value());
+        self.answer(cbh, body, plane);
+    }
+
+    /// Answers the request that the header names.
+    pub(super) fn answer(&mut self, cbh: Cbh, body: Body<'_>, plane: u8) {
+        let port = self.port_of_answer(cbh.psn);
         let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
         self.control.push_back(Control {
             bytes,
-            port: self.settings.port(shift),
+            port,
             plane,
             request: None,
         });
+    }
+
+    /// The port that the answer to a request leaves from. A repetition says that the answer before may have met a dead
+    /// route (CONN-056): it comes from another port itself, or is like the request that was answered last.
+    fn port_of_answer(&mut self, id: Psn) -> u16 {
+        let (last, from, before) = self.last_answer;
+        let same = (last, from) == (id.value(), self.heard_from);
+        let before = if same { before.wrapping_add(1) } else { 0 };
+        self.last_answer = (id.value(), self.heard_from, before);
+        self.settings.port(self.heard_from.wrapping_add(before))
     }
 
     /// The next control packet.

@@ -43,6 +43,8 @@ pub struct Endpoint {
     pub(super) service: Option<Service>,
     entries: HashMap<u32, Entry>,
     pub(super) by_cid: BTreeMap<u32, u32>,
+    /// The same by the peer's address and the id that it has chosen.
+    by_peer: HashMap<(IpAddr, u32), u32>,
     next_handle: u32,
     /// Connections that may have something to send, in turn, and what is left of the turn of the first.
     ready: VecDeque<u32>,
@@ -75,6 +77,7 @@ impl Endpoint {
             service: None,
             entries: HashMap::new(),
             by_cid: BTreeMap::new(),
+            by_peer: HashMap::new(),
             next_handle: 0,
             ready: VecDeque::new(),
             turn_left: TURN,
@@ -236,6 +239,23 @@ impl Endpoint {
         self.connection(*self.by_cid.get(&cid)?)
     }
 
+    /// The connection whose peer has chosen the id `cid` at the address `ip`.
+    pub(super) fn by_peer(&self, ip: IpAddr, cid: u32) -> Option<&Connection> {
+        self.connection(*self.by_peer.get(&(ip, cid))?)
+    }
+
+    /// Notes the id that the peer of a connection has chosen. An acceptor's that another one has taken before changes
+    /// nothing.
+    fn note_peer(&mut self, handle: u32) {
+        let Some(connection) = self.connection(handle) else {
+            return;
+        };
+        let (ip, cid) = (connection.peer.ip(), connection.theirs.scid.value());
+        if cid != 0 {
+            self.by_peer.entry((ip, cid)).or_insert(handle);
+        }
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.entries.len() >= self.config.max_connections
     }
@@ -255,6 +275,7 @@ impl Endpoint {
             timer: NEVER,
         };
         self.entries.insert(handle, entry);
+        self.note_peer(handle);
         self.with(handle, |_, _, _| {});
     }
 
@@ -263,7 +284,12 @@ impl Endpoint {
             return;
         };
         self.timers.remove(&(entry.timer, handle));
-        self.by_cid.remove(&entry.connection.mine.scid.value());
+        let connection = &entry.connection;
+        self.by_cid.remove(&connection.mine.scid.value());
+        let theirs = (connection.peer.ip(), connection.theirs.scid.value());
+        if self.by_peer.get(&theirs) == Some(&handle) {
+            self.by_peer.remove(&theirs);
+        }
     }
 
     /// Renews the shares of those that send to this endpoint, and sees to it that they learn of them.
@@ -305,11 +331,14 @@ impl Endpoint {
             return;
         };
         self.with(handle, |connection, shared, config| {
-            connection.hear(now);
+            connection.hear(now, from.port());
             match Piece::of(cbh, &packet.body) {
                 Some(piece) => connection.on_data(now, (plane, ecn), cbh, &piece, shared),
                 None => connection.on_control(now, plane, packet, config, shared),
             }
         });
+        if matches!(packet.body, Body::Accept(_)) {
+            self.note_peer(handle);
+        }
     }
 }

@@ -54,6 +54,15 @@ impl Endpoint {
         self.answer(from, header, Body::Reject(body));
     }
 
+    /// Whether the id that an initiator has chosen is in use at its address by another connection than the one that would
+    /// be set up, or rests (CONN-048).
+    fn is_named_by_another(&self, from: SocketAddr, offered: &Params, accepted: &Params) -> bool {
+        let known = self.by_peer(from.ip(), offered.scid.value());
+        known.is_some_and(|connection| {
+            connection.mine.scid != accepted.scid || connection.theirs.nonce != offered.nonce
+        })
+    }
+
     pub(super) fn on_open(&mut self, now: u64, from: SocketAddr, cbh: &Cbh, open: &Open<'_>) {
         let params = &open.params;
         // An endpoint that offers nothing is no acceptor, and says nothing.
@@ -74,7 +83,8 @@ impl Endpoint {
         accepted.extra_planes = accepted.extra_planes.min(planes);
         let taken = self.by_cid(accepted.scid.value());
         let other = taken.is_some_and(|connection| connection.theirs.nonce != params.nonce);
-        if other || (taken.is_none() && self.is_full()) {
+        let named = self.is_named_by_another(from, params, &accepted);
+        if other || named || (taken.is_none() && self.is_full()) {
             return self.reject(now, from, cbh, params, RejectReason::NO_RESOURCE);
         }
         let own = Planes::bytes_of(&self.config.planes[..usize::from(accepted.extra_planes)]);
@@ -125,7 +135,8 @@ impl Endpoint {
             return self.reject(now, from, cbh, offered, RejectReason::BAD_COOKIE);
         }
         if !repeated {
-            if self.by_cid(accepted.scid.value()).is_some() || self.is_full() {
+            let taken = self.by_cid(accepted.scid.value()).is_some();
+            if taken || self.is_named_by_another(from, offered, accepted) || self.is_full() {
                 return self.reject(now, from, cbh, offered, RejectReason::NO_RESOURCE);
             }
             self.spent.add(*cookie);

@@ -149,9 +149,10 @@ impl Connection {
         let Some(refusal) = stream.refusal_mut(named.msn, named.response) else {
             return false;
         };
+        // Repetitions name the packet that was refused last: the sender may have given up the path of an earlier one.
+        refusal.origin = named.origin;
         if now >= refusal.sent + NAK_AGAIN {
             refusal.sent = now;
-            refusal.origin = named.origin;
             let code = refusal.code;
             self.send_nak(now, (named, plane), (code, scope, 0), shared);
         }
@@ -253,7 +254,7 @@ impl Connection {
         let path = u16::from(cbh.path);
         if nak.code == NakCode::RNR {
             if nak.scope == NakScope::PACKET && !response {
-                self.on_not_ready(now, path, nak, shared);
+                self.on_not_ready(now, path, (cbh.timestamp, nak), shared);
             }
             return;
         }
@@ -274,10 +275,19 @@ impl Connection {
 
     /// The peer has no receive for a message after all: the packet waits, and the work fails when that has happened too
     /// often (RCV-007, RCV-012).
-    fn on_not_ready(&mut self, now: u64, path: u16, nak: &Nak, shared: &mut Shared<'_>) {
+    fn on_not_ready(
+        &mut self,
+        now: u64,
+        path: u16,
+        (timestamp, nak): (u32, &Nak),
+        shared: &mut Shared<'_>,
+    ) {
         let wait = u64::from(nak.detail.clamp(1, MOST_RNR_WAIT_US)) * 1000;
         let psn = nak.offending_psn;
-        let times = self.on_path(path, |tx| tx.on_not_ready(psn, now + wait));
+        let stream = self.streams.get_mut(nak.stream);
+        let message = stream.and_then(|stream| stream.tx.message_mut(nak.msn));
+        let counts = message.is_some_and(|message| message.is_news(timestamp));
+        let times = self.on_path(path, |tx| tx.on_not_ready(psn, now + wait, counts));
         let retries = self.service.rnr_retries;
         if retries < WITHOUT_LIMIT && times > retries {
             let code = (NakCode::RNR, nak.msn);

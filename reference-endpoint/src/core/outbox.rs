@@ -9,7 +9,7 @@ use super::connection::Shared;
 use super::event::{Status, WorkKind};
 
 /// Half the space of timestamps within which "earlier" means anything, in units of them (STRM-047).
-const STAMP_LIFE: u64 = 1 << 30;
+const STAMP_LIFE: u32 = 1 << 30;
 
 impl Op {
     pub(crate) fn kind(&self) -> WorkKind {
@@ -59,6 +59,8 @@ pub(super) struct Message {
     pub answered: u32,
     /// Path, epoch and PSN of a request that is answered, when it has been sent.
     pub origin: Option<(u8, u8, Psn)>,
+    /// The peer's time in the latest NAK RNR of it.
+    pub not_ready: Option<u32>,
     /// An answer has come that was longer than what was asked for.
     pub overlong: bool,
     /// What it fails with when it has been answered: the place of the answer is gone.
@@ -71,6 +73,17 @@ impl Message {
     /// Whether the program has taken its memory away.
     pub(super) fn is_gone(&self, shared: &Shared<'_>) -> bool {
         matches!(&self.work.data, Data::Buffer(buffer) if !shared.memory.holds(buffer))
+    }
+
+    /// Whether a NAK RNR with this time of the peer was sent behind those that have come. What the network has doubled
+    /// is no further refusal, and uses up no retry (RCV-007).
+    pub(super) fn is_news(&mut self, timestamp: u32) -> bool {
+        let is_later = |before: u32| before.wrapping_sub(timestamp) >= STAMP_LIFE;
+        let news = self.not_ready.is_none_or(is_later);
+        if news {
+            self.not_ready = Some(timestamp);
+        }
+        news
     }
 
     /// Whether nothing of it is under way any more.
@@ -242,7 +255,7 @@ impl Outbox {
     pub(super) fn on_credit(&mut self, now: u64, timestamp: u32, unit: u64, limit: Rqsn) -> bool {
         if let Some((before, came)) = self.credit_from {
             let earlier = (timestamp.wrapping_sub(before) as i32) < 0;
-            if earlier && now.saturating_sub(came) < STAMP_LIFE * unit {
+            if earlier && now.saturating_sub(came) < u64::from(STAMP_LIFE) * unit {
                 return false;
             }
         }

@@ -184,9 +184,10 @@ impl Connection {
 
     // ---- idle connections ---------------------------------------------------------------------------------------
 
-    /// Notes that something has come from the peer.
-    pub(super) fn hear(&mut self, now: u64) {
+    /// Notes that something has come from the peer, and from which port.
+    pub(super) fn hear(&mut self, now: u64, from: u16) {
         self.heard = now;
+        self.heard_from = from;
         self.idle_probes = 0;
     }
 

@@ -234,15 +234,38 @@ impl Connection {
             tx.plane
         };
         let port = self.another_port(path);
+        let (silent, timeouts) = (tx.plane, tx.timeouts);
         self.change_route(now, path, port, plane);
-        // Whether the others live shows only when something is sent on them.
+        if let Some(other) = self.path_to_ask(path, silent, timeouts) {
+            self.send_probe(now, other, false, shared);
+        }
+    }
+
+    /// The path to probe when another one has had its timeout number `timeouts` in a row in plane `silent`: whether the
+    /// others live shows only when something is sent on them (PATH-044). Each timeout asks the next one of those without
+    /// packets under way, in other planes first: that plane may be what has failed.
+    fn path_to_ask(&self, path: u16, silent: u8, timeouts: u32) -> Option<u16> {
+        if !self.has(Features::RETIRE) || self.has_heard_elsewhere(path) {
+            return None;
+        }
         let idle = |(other, tx): (u16, &super::tx_path::TxPath)| {
             (other != path && tx.state.is_alive() && tx.is_idle()).then_some(other)
         };
-        let other = (0u16..).zip(&self.tx).find_map(idle);
-        if let Some(other) = other.filter(|_| self.has(Features::RETIRE)) {
-            self.send_probe(now, other, false, shared);
-        }
+        let mut others: Vec<u16> = (0u16..).zip(&self.tx).filter_map(idle).collect();
+        others.sort_by_key(|&other| self.tx[usize::from(other)].plane == silent);
+        let turn = timeouts.saturating_sub(1) as usize % others.len().max(1);
+        others.get(turn).copied()
+    }
+
+    /// Whether another path that is alive was acknowledged since this one has had the first of its timeouts in a row.
+    fn has_heard_elsewhere(&self, path: u16) -> bool {
+        let since = self.tx[usize::from(path)].first_timeout;
+        (0u16..).zip(&self.tx).any(|(other, tx)| {
+            other != path
+                && tx.state.is_alive()
+                && self.is_open(other)
+                && tx.acked_at.is_some_and(|at| at >= since)
+        })
     }
 
     /// Gives up paths that are silent while others are acknowledged.
@@ -255,14 +278,7 @@ impl Connection {
             if tx.timeouts < SUSPECT || !tx.state.is_alive() {
                 continue;
             }
-            let since = tx.first_timeout;
-            let lives = |(i, other): (usize, &super::tx_path::TxPath)| {
-                i != usize::from(path)
-                    && other.state.is_alive()
-                    && self.is_open(i as u16)
-                    && other.acked_at.is_some_and(|at| at >= since)
-            };
-            if self.tx.iter().enumerate().any(lives) {
+            if self.has_heard_elsewhere(path) {
                 self.path_failed(now, path, shared);
             }
         }
@@ -335,7 +351,8 @@ impl Connection {
             if let Some(path) = next.find(|&p| self.tx[usize::from(p)].state.is_alive()) {
                 self.current_path = path;
                 self.send_probe(now, path, true, shared);
-                let rto = self.tx[usize::from(path)].rtt.timeout(0);
+                let tx = &self.tx[usize::from(path)];
+                let rto = tx.rtt.timeout(tx.timeouts);
                 self.hint.on_probe_sent(now, rto);
             }
         }

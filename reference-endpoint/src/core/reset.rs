@@ -1,8 +1,6 @@
 //! The end of a stream alone: STREAM_RESET, what it flushes, and when the number is free again.
 
-use metaroce_wire::metaroce::{
-    Body, Features, NakCode, Opcode, StreamOpenAck, StreamReset, StreamResetAck,
-};
+use metaroce_wire::metaroce::{Body, Features, NakCode, Opcode, StreamReset, StreamResetAck};
 use metaroce_wire::serial::{Msn, Psn};
 
 use super::config::Misuse;
@@ -10,21 +8,6 @@ use super::connection::{Connection, LINGER, NEVER, Shared};
 use super::control::Purpose;
 use super::event::{Completion, Event, Status, WorkKind};
 use super::transitions::{StreamEvent, StreamState, step};
-
-/// How long answers to STREAM_OPEN and STREAM_RESET are remembered, ns: longer than a requester repeats (CONN-055).
-const MEMORY: u64 = 30_000_000_000;
-/// Answers that are remembered, at most.
-const MOST_ANSWERED: usize = 4096;
-
-/// An answer to STREAM_OPEN or STREAM_RESET.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answered {
-    at: u64,
-    id: Psn,
-    stream: u16,
-    /// What STREAM_OPEN was answered; nothing for a STREAM_RESET.
-    open: Option<StreamOpenAck>,
-}
 
 /// STREAM_RESET without a NAK that led to it.
 pub(super) const NO_CODE: (NakCode, Msn) = (NakCode(0), Msn::new(0));
@@ -223,7 +206,10 @@ impl Connection {
             shared.counters.misdirected += 1;
             return;
         }
-        if !self.was_answered(now, id) {
+        if !self.answers.has(now, id) {
+            if !self.answers.has_room(now) {
+                return;
+            }
             let state = self.streams.get(reset.stream).map(|stream| stream.state);
             match state {
                 Some(StreamState::Open | StreamState::Opening) => {
@@ -232,7 +218,7 @@ impl Connection {
                 Some(StreamState::Resetting) => self.was_reset(now, reset.stream),
                 _ => {}
             }
-            self.remember(now, id, reset.stream, None);
+            self.answers.add_reset(now, id, reset.stream);
         }
         let answer = StreamResetAck {
             stream: reset.stream,
@@ -282,41 +268,6 @@ impl Connection {
             self.repair(path);
         }
         self.arm(now + LINGER);
-    }
-
-    /// Whether a STREAM_OPEN or STREAM_RESET under this id was answered not long ago (CONN-055).
-    pub(super) fn was_answered(&mut self, now: u64, id: Psn) -> bool {
-        let is_old = |answered: &Answered| answered.at + MEMORY < now;
-        while self.answered.front().is_some_and(is_old) {
-            self.answered.pop_front();
-        }
-        self.answered.iter().any(|answered| answered.id == id)
-    }
-
-    /// Notes what a STREAM_OPEN or a STREAM_RESET was answered.
-    pub(super) fn remember(&mut self, now: u64, id: Psn, stream: u16, open: Option<StreamOpenAck>) {
-        if self.answered.len() == MOST_ANSWERED {
-            self.answered.pop_front();
-        }
-        self.answered.push_back(Answered {
-            at: now,
-            id,
-            stream,
-            open,
-        });
-    }
-
-    /// What the STREAM_OPEN under this id was answered.
-    pub(super) fn answer_to(&self, id: Psn) -> Option<StreamOpenAck> {
-        let known = self.answered.iter().find(|answered| answered.id == id);
-        known.and_then(|answered| answered.open)
-    }
-
-    /// Whether a STREAM_OPEN was overtaken by a STREAM_RESET of the same stream: its peer has given the stream up.
-    pub(super) fn is_overtaken(&self, id: Psn, stream: u16) -> bool {
-        self.answered.iter().any(|answered| {
-            answered.stream == stream && answered.open.is_none() && id.precedes(answered.id)
-        })
     }
 
     // ---- when the number is free again --------------------------------------------------------------------------

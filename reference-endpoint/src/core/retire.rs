@@ -154,7 +154,7 @@ impl Connection {
             epoch: cbh.epoch,
             ..self.header(now, Opcode::PATH_RETIRED, cbh.psn.value())
         };
-        self.tell(header, Body::PathRetired(body), plane);
+        self.answer(header, Body::PathRetired(body), plane);
     }
 
     /// Takes the final report of an epoch: what it lacks moves to other paths, and nothing else (PATH-031).

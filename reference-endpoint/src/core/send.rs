@@ -117,13 +117,13 @@ impl Connection {
         };
         let at = usize::from(path);
         let tx = &self.tx[at];
-        let used_up =
-            tx.fills_vector() || self.congestion.uses_up(at, tx.in_flight(), self.in_flight);
+        let used_up = self.congestion.uses_up(at, tx.in_flight(), self.in_flight);
         // Nothing may follow on some of the paths, so that the last packets ask for their acknowledgment themselves.
-        let asks = used_up || self.is_near_end(&carried);
+        let asks = used_up || tx.fills_vector() || self.is_near_end(&carried);
         let flags = if asks { Flags::AR } else { Flags(0) };
         let (psn, stamp) = self.on_path(path, |tx| tx.send_new(now, carried, used_up));
-        self.congestion.on_sent(at, now);
+        let srtt = self.tx[at].rtt.smoothed();
+        self.congestion.on_sent(at, now, srtt);
         self.note_origin(path, psn, &carried);
         let under = Under {
             path,
@@ -344,7 +344,7 @@ impl Connection {
         if self.in_flight > 0 || self.idle_from == NEVER || !self.is_up() {
             return NEVER;
         }
-        let timeouts = self.tx.iter().map(|tx| tx.rtt.timeout(0));
+        let timeouts = self.tx.iter().map(|tx| tx.rtt.timeout(tx.timeouts));
         self.idle_from + timeouts.max().unwrap_or(0)
     }
 

@@ -6,6 +6,7 @@ use metaroce_wire::metaroce::{
 };
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
+use super::answers::Opened;
 use super::config::{Config, Misuse, StreamConfig};
 use super::connection::{Connection, Shared, State};
 use super::control::Purpose;
@@ -200,14 +201,15 @@ impl Connection {
         if !self.is_up() {
             return;
         }
-        if self.was_answered(now, id) {
-            if let Some(before) = self.answer_to(id) {
-                let body = Body::StreamOpenAck(before);
+        if self.answers.has(now, id) {
+            if let Some(before) = self.answers.opened(id, open.stream) {
+                let body = Body::StreamOpenAck(answer_to(open, before));
                 self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
             }
             return;
         }
-        if self.is_overtaken(id, open.stream) {
+        let overtaken = self.answers.is_overtaken(now, id, open.stream);
+        if overtaken || !self.answers.has_room(now) {
             shared.counters.misdirected += 1;
             return;
         }
@@ -232,23 +234,9 @@ impl Connection {
             self.add_stream(stream, shared);
             limit = self.report_credit(number, shared);
         }
-        let answer = StreamOpenAck {
-            stream: number,
-            status,
-            rsvd_a: 0,
-            first_msn: open.first_msn,
-            first_rqsn: open.first_rqsn,
-            rq_limit: limit,
-            rsvd_b: 0,
-            src_qpn: U24::new(if status == 0 {
-                u32::from(number) + 1
-            } else {
-                0
-            }),
-            rsvd_c: 0,
-            dst_qpn: open.src_qpn,
-        };
-        self.remember(now, id, number, Some(answer));
+        let rq_limit = limit;
+        let answer = answer_to(open, Opened { status, rq_limit });
+        self.answers.add_open(now, id, &answer);
         let body = Body::StreamOpenAck(answer);
         self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
         if status == 0 {
@@ -345,4 +333,25 @@ fn is_offered(offered: &Params, agreed: &Params) -> bool {
         && agreed.extra_planes <= offered.extra_planes
         && agreed.features.0 & !offered.features.0 == 0
         && agreed.scid.value() != 0
+}
+
+/// The answer to a STREAM_OPEN.
+fn answer_to(open: &StreamOpen, opened: Opened) -> StreamOpenAck {
+    let accepted = opened.status == 0;
+    StreamOpenAck {
+        stream: open.stream,
+        status: opened.status,
+        rsvd_a: 0,
+        first_msn: open.first_msn,
+        first_rqsn: open.first_rqsn,
+        rq_limit: opened.rq_limit,
+        rsvd_b: 0,
+        src_qpn: U24::new(if accepted {
+            u32::from(open.stream) + 1
+        } else {
+            0
+        }),
+        rsvd_c: 0,
+        dst_qpn: open.src_qpn,
+    }
 }

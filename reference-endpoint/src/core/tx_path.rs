@@ -510,13 +510,14 @@ impl TxPath {
 
     // ---- refusals -----------------------------------------------------------------------------------------------
 
-    /// Notes that the packet under `psn` met no receive: it waits until `until`. Returns how often that has happened.
-    pub(super) fn on_not_ready(&mut self, psn: Psn, until: u64) -> u8 {
+    /// Notes that the packet under `psn` met no receive: it waits until `until`. Returns how often that has happened, this
+    /// time included if it `counts`.
+    pub(super) fn on_not_ready(&mut self, psn: Psn, until: u64, counts: bool) -> u8 {
         let Some(sent) = self.at(psn) else { return 0 };
         let before = sent.fate;
         sent.fate = Fate::Waiting;
         sent.at = until;
-        sent.not_ready = sent.not_ready.saturating_add(1);
+        sent.not_ready = sent.not_ready.saturating_add(u8::from(counts));
         if before != Fate::Waiting {
             sent.transmissions = sent.transmissions.saturating_sub(1);
         }

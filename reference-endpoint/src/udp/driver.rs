@@ -13,6 +13,7 @@ use super::sockets::Sockets;
 use super::timer::Timer;
 use crate::adapter::{Engine, Session};
 use crate::core::{Ecn, Transmit};
+use crate::verbs::Device;
 
 /// Longest wait when nothing is due.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -45,6 +46,21 @@ impl<E: Engine + ?Sized> Party for E {
 }
 
 impl Party for Session {
+    fn on_datagram(&mut self, now: u64, to: IpAddr, from: SocketAddr, ecn: Ecn, bytes: &[u8]) {
+        self.handle_datagram_at(now, to, from, ecn, bytes);
+    }
+    fn on_timeout(&mut self, now: u64) {
+        self.handle_timeout(now);
+    }
+    fn next_transmit(&mut self, now: u64, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.append_transmit(now, out)
+    }
+    fn next_timeout(&self) -> Option<u64> {
+        self.poll_timeout()
+    }
+}
+
+impl Party for Device {
     fn on_datagram(&mut self, now: u64, to: IpAddr, from: SocketAddr, ecn: Ecn, bytes: &[u8]) {
         self.handle_datagram_at(now, to, from, ecn, bytes);
     }

@@ -8,5 +8,6 @@ mod exchange;
 mod forged_set_up;
 mod link;
 mod repair;
+mod repeated;
 mod set_up;
 mod watch;

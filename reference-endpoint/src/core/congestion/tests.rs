@@ -256,19 +256,43 @@ fn a_gap_without_ecn_halves() {
 #[test]
 fn windows_below_one_are_paced() {
     let mut windows = Congestion::new(1);
-    windows.on_sent(0, 0);
+    windows.on_sent(0, 0, SRTT);
     assert_eq!(windows.next_room(0, SRTT), None);
     for i in 1..40 {
         windows.on_acked(0, i * MS, 1, true, 1, SRTT);
     }
     assert_eq!(windows.window(0), 1.0 / 16.0);
     assert_eq!(windows.connection_window(), 1.0, "CC-008");
-    windows.on_sent(0, 40 * MS);
+    windows.on_sent(0, 40 * MS, SRTT);
     assert_eq!(windows.next_room(0, SRTT), Some(56 * MS));
     assert!(!windows.room(0, 56 * MS - 1, 0, 0, SRTT));
     assert!(windows.room(0, 56 * MS, 0, 0, SRTT));
     assert!(!windows.room(0, 56 * MS, 1, 1, SRTT));
     assert!(windows.path_room(0, 0), "a repair is not paced");
+}
+
+/// CC-015: what an acknowledgment of a whole window lets go at once leaves in a burst of 64, and then at twice its pace.
+#[test]
+fn a_large_window_is_not_sent_in_one_burst() {
+    let mut windows = Congestion::new(1);
+    (0..300).for_each(|_| windows.on_acked(0, 0, 1, true, 0, SRTT));
+    assert_eq!(windows.window(0), 256.0);
+    let send = |windows: &mut Congestion, now| {
+        let sent = (0..256)
+            .take_while(|&n| {
+                let room = windows.room(0, now, n, n, SRTT);
+                if room {
+                    windows.on_sent(0, now, SRTT);
+                }
+                room
+            })
+            .count();
+        (sent, windows.next_room(0, SRTT))
+    };
+    let apart = MS / 512;
+    assert_eq!(send(&mut windows, 5 * MS), (64, Some(5 * MS + apart + 1)));
+    assert_eq!(send(&mut windows, 5 * MS + 10 * apart + 10).0, 10);
+    assert_eq!(send(&mut windows, 7 * MS).0, 64, "no more is saved up");
 }
 
 /// CC-012, rule 8: for one SRTT after CE, on the path that has reported it.

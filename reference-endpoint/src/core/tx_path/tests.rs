@@ -299,7 +299,8 @@ fn needless_repairs_give_gaps_more_time() {
 #[test]
 fn what_was_refused_is_held() {
     let mut path = path(4);
-    assert_eq!(path.on_not_ready(psn(1), 50_000), 1);
+    assert_eq!(path.on_not_ready(psn(1), 40_000, true), 1);
+    assert_eq!(path.on_not_ready(psn(1), 50_000, false), 1, "RCV-007");
     path.on_refused(psn(2));
     assert_eq!(path.in_flight, 2);
     report(&mut path, 9_000, psn(0), &[3]);
