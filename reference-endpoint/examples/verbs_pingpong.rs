@@ -142,7 +142,8 @@ async fn pingpong(rounds: u32, bytes: u32) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let mut numbers = std::env::args().skip(1).map(|word| word.parse::<u32>());
+    let number = |word: String| word.parse::<u32>().map_err(|e| format!("{word:?}: {e}"));
+    let mut numbers = std::env::args().skip(1).map(number);
     let rounds = numbers.next().transpose()?.unwrap_or(10_000);
     let bytes = numbers.next().transpose()?.unwrap_or(4096);
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -3,6 +3,7 @@
 mod driver;
 mod losses;
 mod rows;
+mod verbs;
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;

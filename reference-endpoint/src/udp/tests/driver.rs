@@ -290,7 +290,7 @@ fn service() -> Service {
 }
 
 /// Both on the same port, each on an address that no other test uses, nor another run of this one.
-fn pair(number: u8, pace: Pace) -> [(Driver, SocketAddr); 2] {
+pub(super) fn pair(number: u8, pace: Pace) -> [(Driver, SocketAddr); 2] {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     let hosts = [0, 1].map(|side| IpAddr::from([127, 1 + high % 250, low, 10 + 2 * number + side]));
     loop {
