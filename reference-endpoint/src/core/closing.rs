@@ -7,7 +7,6 @@ use super::config::Misuse;
 use super::connection::{Connection, LINGER, Shared, State};
 use super::control::{Control, Purpose, Turn};
 use super::event::{Event, Status};
-use super::stream::Stream;
 use super::transitions::{Event as Change, step};
 
 /// Reason of CLOSE: an error.
@@ -266,10 +265,5 @@ impl Connection {
             self.close_answered = true;
             self.settle(now, shared);
         }
-    }
-
-    /// Gives back what a connection without work does not need.
-    pub(super) fn rest_streams(&mut self) {
-        self.streams.iter_mut().for_each(Stream::rest);
     }
 }

@@ -186,6 +186,8 @@ pub(super) struct Connection {
     pub reason: u16,
     /// When a hint that has changed is told in a packet of its own, if no acknowledgment has told it before.
     pub hint_owed: u64,
+    /// Memory that is not in use has been given back since anything was heard.
+    pub rests: bool,
     /// Nothing is due before this time.
     pub due: u64,
 }
@@ -250,6 +252,7 @@ impl Connection {
             linger_until: None,
             reason: DONE,
             hint_owed: NEVER,
+            rests: false,
             due: NEVER,
         }
     }
@@ -293,6 +296,7 @@ impl Connection {
         self.probe_planes(now);
         // Nothing else need ever happen to an acceptor whose peer dies at once.
         self.arm(self.idle_deadline());
+        self.arm(self.rest_deadline());
     }
 
     /// What IP and UDP add to a datagram, bytes.

@@ -94,6 +94,11 @@ impl Requests {
         self.open.clear();
     }
 
+    /// Gives back the memory of requests that have been answered.
+    pub(super) fn rest(&mut self) {
+        self.open.shrink_to_fit();
+    }
+
     pub(super) fn deadline(&self) -> Option<u64> {
         self.open.iter().map(|request| request.due).min()
     }

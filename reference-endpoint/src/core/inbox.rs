@@ -6,6 +6,7 @@ use metaroce_wire::metaroce::Opcode;
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::Buffer;
+use super::lazy_queue::LazyQueue;
 
 /// Receives that are promised at a time, at most (RCV-003).
 const MOST_PROMISED: usize = 32_767;
@@ -103,9 +104,9 @@ pub(super) struct Inbox {
     /// The first message that has not arrived as a whole.
     lowest: Msn,
     /// By RQSN from `first` on; a slot without receive is promised and not filled.
-    slots: VecDeque<Option<Receive>>,
+    slots: LazyQueue<Option<Receive>>,
     /// Slots without receive.
-    empty: usize,
+    empty: u32,
     first: Rqsn,
     /// The limit that the peer was told last.
     reported: Rqsn,
@@ -116,7 +117,7 @@ impl Inbox {
     pub(super) fn new(first_msn: Msn, first_rqsn: Rqsn) -> Self {
         Self {
             lowest: first_msn,
-            slots: VecDeque::new(),
+            slots: LazyQueue::new(),
             empty: 0,
             first: first_rqsn,
             reported: first_rqsn,
@@ -138,7 +139,7 @@ impl Inbox {
 
     /// Receives that are posted and not consumed.
     pub(super) fn posted(&self) -> usize {
-        self.slots.len() - self.empty
+        self.slots.len() - self.empty as usize
     }
 
     /// Whether the peer has been told of everything that there is.
@@ -154,7 +155,7 @@ impl Inbox {
     /// Promises so many receives of a shared queue.
     pub(super) fn promise(&mut self, more: usize) {
         self.slots.extend(std::iter::repeat_n(None, more));
-        self.empty += more;
+        self.empty += more as u32;
     }
 
     /// Binds a receive to a number that was promised.
@@ -168,7 +169,7 @@ impl Inbox {
 
     /// Receives that are promised and not bound.
     pub(super) fn promised(&self) -> usize {
-        self.empty
+        self.empty as usize
     }
 
     /// Takes away the latest receive with this number that no packet has reached. Its number goes to the next one that is
@@ -219,7 +220,7 @@ impl Inbox {
 
     /// Takes all receives back, oldest first. They stay promised, so that the limit does not recede.
     pub(super) fn take_receives(&mut self) -> VecDeque<Receive> {
-        let slots = std::mem::take(&mut self.slots);
+        let slots = self.slots.take();
         self.empty = 0;
         self.first = self.reported;
         slots.into_iter().flatten().collect()
@@ -298,7 +299,7 @@ impl Inbox {
             }
             self.on_whole(shape, message.extras)?;
         }
-        self.rest();
+        self.trim();
         Ok(())
     }
 
@@ -335,13 +336,13 @@ impl Inbox {
         {
             busy.consuming -= u16::from(action.shape.rqsn.is_some());
         }
-        self.rest();
+        self.trim();
     }
 
     /// Takes the oldest receive, which a message has consumed.
     pub(super) fn consume(&mut self) -> Option<Receive> {
         let slot = self.slots.pop_front()?;
-        self.empty -= usize::from(slot.is_none());
+        self.empty -= u32::from(slot.is_none());
         self.first = self.first.add(1);
         if self.reported.precedes(self.first) {
             self.reported = self.first;
@@ -359,14 +360,21 @@ impl Inbox {
         begun.chain(whole).map(|shape| shape.opcode).collect()
     }
 
+    /// Gives back the memory of what is over, where it is much.
+    fn trim(&mut self) {
+        let much = |busy: &Busy| busy.incoming.capacity() > 256;
+        if self.busy.as_deref().is_some_and(much) {
+            self.rest();
+        }
+    }
+
     /// Gives back the memory of what is over.
-    fn rest(&mut self) {
-        let small = |busy: &Busy| {
-            busy.incoming.is_empty() && busy.actions.is_empty() && busy.incoming.capacity() > 256
-        };
-        if self.busy.as_deref().is_some_and(small) {
+    pub(super) fn rest(&mut self) {
+        let over = |busy: &Busy| busy.incoming.is_empty() && busy.actions.is_empty();
+        if self.busy.as_deref().is_some_and(over) {
             self.busy = None;
         }
+        self.slots.rest();
     }
 }
 

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::{Data, Op, Work};
-use super::connection::Shared;
+use super::connection::{NEVER, Shared};
 use super::event::{Status, WorkKind};
+use super::lazy_queue::LazyQueue;
 
 /// Half the space of timestamps within which "earlier" means anything, in units of them (STRM-047).
-const STAMP_LIFE: u32 = 1 << 30;
+const STAMP_LIFE: u64 = 1 << 30;
 
 impl Op {
     pub(crate) fn kind(&self) -> WorkKind {
@@ -78,7 +79,7 @@ impl Message {
     /// Whether a NAK RNR with this time of the peer was sent behind those that have come. What the network has doubled
     /// is no further refusal, and uses up no retry (RCV-007).
     pub(super) fn is_news(&mut self, timestamp: u32) -> bool {
-        let is_later = |before: u32| before.wrapping_sub(timestamp) >= STAMP_LIFE;
+        let is_later = |before: u32| u64::from(before.wrapping_sub(timestamp)) >= STAMP_LIFE;
         let news = self.not_ready.is_none_or(is_later);
         if news {
             self.not_ready = Some(timestamp);
@@ -99,7 +100,7 @@ impl Message {
 
 /// The work of a stream and what the peer allows it.
 pub(super) struct Outbox {
-    queue: VecDeque<Message>,
+    queue: LazyQueue<Message>,
     /// Index of the first message that is not wholly sent, and of the first that is not wholly acknowledged.
     fresh: u32,
     unacked: u32,
@@ -107,8 +108,9 @@ pub(super) struct Outbox {
     next_rqsn: Rqsn,
     /// First RQSN for which the peer has no receive.
     credit: Rqsn,
-    /// Timestamp of the packet that has told so, and when it came.
-    credit_from: Option<(u32, u64)>,
+    /// Timestamp of the packet that has told so, and when it came; never before the first.
+    credit_stamp: u32,
+    credit_came: u64,
     /// Operations sent that the peer still has to answer.
     pub unanswered: u32,
 }
@@ -141,13 +143,14 @@ pub(super) struct Bounds {
 impl Outbox {
     pub(super) fn new(first_msn: Msn, first_rqsn: Rqsn) -> Self {
         Self {
-            queue: VecDeque::new(),
+            queue: LazyQueue::new(),
             fresh: 0,
             unacked: 0,
             next_msn: first_msn,
             next_rqsn: first_rqsn,
             credit: first_rqsn,
-            credit_from: None,
+            credit_stamp: 0,
+            credit_came: NEVER,
             unanswered: 0,
         }
     }
@@ -253,13 +256,13 @@ impl Outbox {
     /// Takes a limit that a packet with this timestamp has told. An earlier packet changes nothing, unless the one before
     /// came so long ago that its timestamp has no order with this one (STRM-047). True when it allows more.
     pub(super) fn on_credit(&mut self, now: u64, timestamp: u32, unit: u64, limit: Rqsn) -> bool {
-        if let Some((before, came)) = self.credit_from {
-            let earlier = (timestamp.wrapping_sub(before) as i32) < 0;
-            if earlier && now.saturating_sub(came) < u64::from(STAMP_LIFE) * unit {
-                return false;
-            }
+        let told = self.credit_came != NEVER;
+        let earlier = (timestamp.wrapping_sub(self.credit_stamp) as i32) < 0;
+        if told && earlier && now.saturating_sub(self.credit_came) < STAMP_LIFE * unit {
+            return false;
         }
-        self.credit_from = Some((timestamp, now));
+        self.credit_stamp = timestamp;
+        self.credit_came = now;
         let more = self.credit.precedes(limit);
         if more {
             self.credit = limit;
@@ -294,10 +297,15 @@ impl Outbox {
         self.fresh = self.fresh.saturating_sub(1);
         self.unacked = self.unacked.saturating_sub(1);
         let message = self.queue.pop_front();
-        if self.queue.is_empty() && self.queue.capacity() > 64 {
-            self.queue.shrink_to(16);
+        if self.queue.capacity() > 64 {
+            self.rest();
         }
         message
+    }
+
+    /// Gives back the memory of work that is over.
+    pub(super) fn rest(&mut self) {
+        self.queue.rest();
     }
 
     /// Takes everything.
@@ -305,6 +313,6 @@ impl Outbox {
         self.fresh = 0;
         self.unacked = 0;
         self.unanswered = 0;
-        std::mem::take(&mut self.queue)
+        self.queue.take()
     }
 }

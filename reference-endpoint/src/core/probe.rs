@@ -189,6 +189,7 @@ impl Connection {
         self.heard = now;
         self.heard_from = from;
         self.idle_probes = 0;
+        self.wake();
     }
 
     pub(super) fn idle_deadline(&self) -> u64 {

@@ -8,7 +8,7 @@ use super::connection::{Connection, NEVER, Shared};
 use super::data::Under;
 use super::event::{Status, WorkKind};
 use super::outbox::{Blocked, Bounds};
-use super::tx_path::{Carried, TxPath};
+use super::tx_path::Carried;
 
 impl Connection {
     /// Adds the next datagram to send to `out`.
@@ -348,22 +348,12 @@ impl Connection {
         self.idle_from + timeouts.max().unwrap_or(0)
     }
 
-    /// After a pause windows go back to what they were at first, and memory that is not used is given back.
+    /// After a pause windows go back to what they were at first.
     pub(super) fn on_pause_timer(&mut self, now: u64) {
         if now < self.pause_deadline() {
             return;
         }
         self.idle_from = NEVER;
         self.congestion.on_pause_of_all();
-        self.tx.iter_mut().for_each(TxPath::rest);
-        self.rest_streams();
-        self.control.shrink_to(0);
-        self.active.shrink_to(0);
-        self.acks.shrink_to(0);
-        self.repairs.shrink_to(0);
-        self.newly = Vec::new();
-        if self.asked.is_empty() {
-            self.asked.shrink_to(0);
-        }
     }
 }

@@ -61,6 +61,7 @@ impl Connection {
             self.on_revival_timer(now, shared);
             self.on_hint_timer(now, shared);
             self.on_pause_timer(now);
+            self.on_rest_timer(now);
             self.on_free_timer(now);
             self.tell_hint(now, shared);
         }
@@ -94,6 +95,7 @@ impl Connection {
             self.revival_deadline(),
             self.hint_deadline(),
             self.pause_deadline(),
+            self.rest_deadline(),
             self.free_deadline(),
             self.moved_deadline(now),
             self.hint_owed,

@@ -161,5 +161,7 @@ impl Stream {
         if self.rare().is_some_and(unused) {
             self.rare = None;
         }
+        self.tx.rest();
+        self.rx.rest();
     }
 }
