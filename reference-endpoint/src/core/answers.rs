@@ -8,8 +8,6 @@ use metaroce_wire::serial::{Psn, Rqsn};
 
 /// How long an answer is remembered, ns: the answer time, longer than a requester repeats.
 const MEMORY: u64 = 30_000_000_000;
-/// Answers that are remembered, at most: every stream can be opened and reset once within that time.
-const MOST: usize = 1 << 17;
 /// Answers that are kept without a look at how old they are.
 const FEW: usize = 64;
 
@@ -46,9 +44,10 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Whether one more answer can be remembered. What could not be is not to be acted upon: its requester repeats it.
-    pub(super) fn has_room(&mut self, now: u64) -> bool {
-        let many = self.all.len() >= (2 * self.left).clamp(FEW, MOST);
+    /// Whether one more answer can be remembered, `most` of them in all. What could not be is not to be acted upon: its
+    /// requester repeats it.
+    pub(super) fn has_room(&mut self, now: u64, most: usize) -> bool {
+        let many = self.all.len() >= (2 * self.left).clamp(FEW, most.max(FEW));
         if many && now > self.oldest.saturating_add(MEMORY) {
             self.all.retain(|_, answered| answered.is_young(now));
             let all = &self.all;
@@ -57,11 +56,20 @@ impl Answers {
             let times = self.all.values().map(|answered| answered.at);
             self.oldest = times.min().unwrap_or(now);
         }
-        self.all.len() < MOST
+        self.all.len() < most
     }
 
-    /// Whether the request under `id` was answered not long ago.
-    pub(super) fn has(&self, now: u64, id: Psn) -> bool {
+    /// Whether the request under `id` was answered not long ago, and so is answered again now.
+    pub(super) fn answers_again(&mut self, now: u64, id: Psn) -> bool {
+        let known = self.all.get_mut(&id.value());
+        let Some(answered) = known.filter(|answered| answered.is_young(now)) else {
+            return false;
+        };
+        answered.at = now;
+        true
+    }
+
+    fn has(&self, now: u64, id: Psn) -> bool {
         let known = self.all.get(&id.value());
         known.is_some_and(|answered| answered.is_young(now))
     }
@@ -144,6 +152,15 @@ mod tests {
     }
 
     #[test]
+    fn the_answer_time_begins_anew_with_each_answer() {
+        let mut answers = Answers::default();
+        answers.add_reset(0, Psn::new(9), 2);
+        assert!(answers.answers_again(29 * SECOND, Psn::new(9)));
+        assert!(answers.answers_again(40 * SECOND, Psn::new(9)));
+        assert!(!answers.answers_again(71 * SECOND, Psn::new(9)));
+    }
+
+    #[test]
     fn an_open_before_the_latest_reset_of_its_stream_is_overtaken() {
         let mut answers = Answers::default();
         answers.add_reset(0, Psn::new(20), 2);
@@ -157,13 +174,13 @@ mod tests {
     #[test]
     fn no_young_answer_makes_room_for_another() {
         let mut answers = Answers::default();
-        for id in 0..MOST as u32 {
-            assert!(answers.has_room(0));
+        for id in 0..100 {
+            assert!(answers.has_room(0, 100));
             opened(&mut answers, 0, id, id as u16);
         }
-        assert!(!answers.has_room(SECOND));
+        assert!(!answers.has_room(SECOND, 100));
         assert!(answers.has(SECOND, Psn::new(0)));
-        assert!(answers.has_room(31 * SECOND));
+        assert!(answers.has_room(31 * SECOND, 100));
         assert!(answers.all.is_empty());
     }
 }

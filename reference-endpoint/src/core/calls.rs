@@ -36,8 +36,8 @@ impl Endpoint {
         if len > LARGEST_REGION {
             return Err(Misuse::Range { what: "len" });
         }
-        let random = self.random.next_u32();
-        self.memory.register(len, access, random)
+        let random = &mut self.random;
+        self.memory.register(len, access, || random.next_u32())
     }
 
     /// Forgets a region: from now on its key opens nothing, and work that needs it fails.
@@ -601,6 +601,10 @@ impl Connection {
         });
         self.order += 1;
         self.activate(id);
+        // What keeps data back otherwise does not put off the question for credit (STRM-030).
+        if self.lacks_credit(id) {
+            self.starve(now, id);
+        }
         if fails.is_some() {
             self.report_ended(now, id, shared);
         }

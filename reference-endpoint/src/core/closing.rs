@@ -1,5 +1,8 @@
 //! The end of a connection: in order, or by a failure.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use metaroce_wire::metaroce::{Body, Close, CloseAck, Opcode};
 use metaroce_wire::serial::{Msn, Psn};
 
@@ -7,7 +10,8 @@ use super::config::Misuse;
 use super::connection::{Connection, LINGER, Shared, State};
 use super::control::{Control, Purpose, Turn};
 use super::event::{Event, Status};
-use super::transitions::{Event as Change, step};
+use super::stream::Stream;
+use super::transitions::{Event as Change, StreamState, step};
 
 /// Reason of CLOSE: an error.
 const ERROR: u16 = 1;
@@ -37,9 +41,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether no request of this side is under way.
+    /// Whether no request of this side is under way. Those of a stream that is being reset are until it has been.
     fn is_idle(&self) -> bool {
-        self.streams.iter().all(|stream| stream.tx.is_empty())
+        let idle = |stream: &Stream| stream.tx.is_empty() && stream.state != StreamState::Resetting;
+        self.streams.iter().all(idle)
     }
 
     fn send_close(&mut self, now: u64) {
@@ -69,11 +74,11 @@ impl Connection {
         shared: &mut Shared<'_>,
     ) {
         if matches!(self.state, State::Opening | State::Confirming) {
+            shared.counters.stray += 1;
             return;
         }
         self.close_to_answer = Some((id, close.reason, plane));
-        if !self.peer_closed {
-            self.peer_closed = true;
+        if !std::mem::replace(&mut self.peer_closed, true) && close.reason != ERROR {
             self.drop_unstarted(now, shared);
         }
         if !self.state.is_over() {
@@ -105,6 +110,8 @@ impl Connection {
         if self.requests.answered(id.value(), asked).is_some() {
             self.close_answered = true;
             self.settle(now, shared);
+        } else {
+            shared.counters.stray += 1;
         }
     }
 
@@ -199,14 +206,19 @@ impl Connection {
         shared.events.extend(events.map(Event::Completion));
     }
 
-    /// After a CLOSE of the peer no message is begun any more.
+    /// After a CLOSE of the peer no message is begun any more: what is not begun is flushed in the order of posting, as far
+    /// as nothing before it on its stream is under way.
     fn drop_unstarted(&mut self, now: u64, shared: &mut Shared<'_>) {
-        self.streams
-            .iter_mut()
-            .for_each(|stream| stream.tx.flush_unstarted());
-        let ids: Vec<u16> = self.streams.iter().map(|stream| stream.id).collect();
-        ids.into_iter()
-            .for_each(|id| self.report_ended(now, id, shared));
+        let mut ended = BinaryHeap::new();
+        for stream in self.streams.iter_mut() {
+            stream.tx.flush_unstarted();
+            ended.extend(stream.tx.ended().map(|order| Reverse((order, stream.id))));
+        }
+        while let Some(Reverse((_, id))) = ended.pop() {
+            self.report_one(now, id, shared);
+            let next = self.streams.get(id).and_then(|stream| stream.tx.ended());
+            ended.extend(next.map(|order| Reverse((order, id))));
+        }
     }
 
     // ---- requests -----------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 //! What a caller gives to the core, and what it must not.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -12,7 +13,9 @@ pub struct Config {
     pub local: SocketAddr,
     /// Own addresses in the planes from 1 on, at most seven.
     pub planes: Vec<IpAddr>,
-    /// Seed of every random choice.
+    /// Seed of every random choice: ids, first sequence numbers, nonces, keys, and the secret of the cookies. Two endpoints
+    /// with the same seed make the same choices, which is for tests: whoever knows it can forge, and a peer takes one that
+    /// starts again for the one before.
     pub seed: u64,
     /// UDP source ports that the paths share. Paths of one connection never have the same one (PATH-002); ports beyond
     /// the number of paths are there to change to.
@@ -33,12 +36,12 @@ pub struct Config {
 
 impl Config {
     /// The default: a software endpoint with 256 source ports from 50000 on, of which the acknowledgments are delayed by
-    /// 200 us at most, without hints and extra planes.
+    /// 200 us at most, without hints and extra planes. The seed is a random one of the system.
     pub fn new(local: SocketAddr) -> Self {
         Self {
             local,
             planes: Vec::new(),
-            seed: 0,
+            seed: random_seed(),
             source_ports: 50_000..50_256,
             ack_delay_us: 200,
             max_connections: 4096,
@@ -48,6 +51,11 @@ impl Config {
             spray_run: 1,
         }
     }
+}
+
+/// A number that nobody can foresee: the system gives it to every hash map.
+fn random_seed() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// What is offered to or asked of a peer.

@@ -162,11 +162,14 @@ impl Congestion {
         self.paths[path].paced_until(srtt)
     }
 
-    /// Whether one more packet on `path` fills its window or the connection's. It then had better ask for an
-    /// acknowledgment, and counts as sent while a window was used up.
-    pub(super) fn uses_up(&self, path: usize, path_in_flight: u32, all_in_flight: u32) -> bool {
+    /// Whether one more packet on `path` fills its window. It then had better ask for an acknowledgment.
+    pub(super) fn uses_up(&self, path: usize, path_in_flight: u32) -> bool {
         f64::from(path_in_flight) + 1.0 >= self.paths[path].window
-            || f64::from(all_in_flight) + 1.0 >= self.connection_window()
+    }
+
+    /// Whether one more packet on any path fills the window of the connection.
+    pub(super) fn uses_up_all(&self, all_in_flight: u32) -> bool {
+        f64::from(all_in_flight) + 1.0 >= self.connection_window()
     }
 
     /// Notes that a new packet leaves on `path`; retransmissions are not paced.
@@ -175,14 +178,13 @@ impl Congestion {
     }
 
     /// Takes an acknowledgment that advances, or the answer to a probe (rules 2 to 4): `packets` is how many it is the first
-    /// of all to report, `used_up` whether any of them was sent while a window was used up (CC-013), and `marked` its new
+    /// of all to report, `tested` how many of those were in flight when a window was used up (CC-013), and `marked` its new
     /// CE, also of packets that an answer to a probe has reported before.
     pub(super) fn on_acked(
         &mut self,
         path: usize,
         now: u64,
-        packets: u32,
-        used_up: bool,
+        (packets, tested): (u32, u32),
         marked: u32,
         srtt: Option<u64>,
     ) {
@@ -194,9 +196,7 @@ impl Congestion {
             state.count(now, packets, marked, span(srtt));
         }
         if marked == 0 {
-            if used_up {
-                self.grow(path, packets);
-            }
+            self.grow(path, tested);
             return;
         }
         state.starting = false;

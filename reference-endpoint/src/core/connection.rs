@@ -63,6 +63,9 @@ pub(super) const fn blank_params() -> Params {
     }
 }
 
+/// Answers and the like that wait to be sent, at most.
+pub(super) const MOST_WAITING: usize = 1024;
+
 /// What a connection shares with its endpoint while it works.
 pub(super) struct Shared<'e> {
     pub memory: &'e mut super::memory::Memory,
@@ -142,15 +145,18 @@ pub(super) struct Connection {
     pub hint: Hint,
     /// Packets in flight on all paths.
     pub in_flight: u32,
+    /// When the window of the connection was used up last.
+    pub used_up_at: Option<u64>,
     /// When nothing was in flight any more.
     pub idle_from: u64,
     /// Paths with something to send again, in turn.
     pub repairs: VecDeque<u16>,
-    /// Packets of retired paths that go elsewhere.
+    /// Packets of retired paths that go elsewhere, and whether the latest turn was theirs.
     pub moved: VecDeque<Moved>,
+    pub moved_turn: bool,
     pub current_path: u16,
     pub run_left: u8,
-    /// Answers to probes for the idle time and the like are counted here.
+    /// Packets that a report has newly acknowledged; empty between reports, and kept for its memory.
     pub newly: Vec<Carried>,
 
     pub rx: Vec<RxPath>,
@@ -176,7 +182,7 @@ pub(super) struct Connection {
     /// Unanswered probes for the idle time, and when the next one is due.
     pub idle_probes: u32,
     pub idle_due: u64,
-    /// A NAK of scope connection that is repeated until CLOSE comes has been given up at this side.
+    /// When CLOSE was sent for the first time, and whether it has been answered.
     pub close_sent: Option<u64>,
     pub close_answered: bool,
     pub peer_closed: bool,
@@ -188,6 +194,8 @@ pub(super) struct Connection {
     pub hint_owed: u64,
     /// Memory that is not in use has been given back since anything was heard.
     pub rests: bool,
+    /// Requests that were passed over since too many answers waited, until the endpoint counts them.
+    pub unanswered: u64,
     /// Nothing is due before this time.
     pub due: u64,
 }
@@ -225,9 +233,11 @@ impl Connection {
             congestion: Congestion::new(0),
             hint: Hint::new(false, 1, 0),
             in_flight: 0,
+            used_up_at: None,
             idle_from: NEVER,
             repairs: VecDeque::new(),
             moved: VecDeque::new(),
+            moved_turn: false,
             current_path: 0,
             run_left: 0,
             newly: Vec::new(),
@@ -253,6 +263,7 @@ impl Connection {
             reason: DONE,
             hint_owed: NEVER,
             rests: false,
+            unanswered: 0,
             due: NEVER,
         }
     }
@@ -344,20 +355,38 @@ impl Connection {
 
     /// Sends a request and repeats it until it is answered.
     pub(super) fn request(&mut self, now: u64, purpose: Purpose, cbh: Cbh, body: Body<'_>) {
+        let route = (self.settings.port(0), 0);
+        self.request_by(now, purpose, route, cbh, body);
+    }
+
+    /// Sends a request from a port and through a plane for the first time; repetitions take others.
+    pub(super) fn request_by(
+        &mut self,
+        now: u64,
+        purpose: Purpose,
+        (port, plane): (u16, u8),
+        cbh: Cbh,
+        body: Body<'_>,
+    ) {
         let id = cbh.psn.value();
         let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
         self.control.push_back(Control {
             bytes: bytes.clone(),
-            port: self.settings.port(0),
-            plane: 0,
+            port,
+            plane,
             request: Some(id),
         });
-        self.requests.add(now, id, purpose, bytes);
+        self.requests.add(now, id, (purpose, plane), bytes);
         self.arm(self.requests.deadline().unwrap_or(NEVER));
     }
 
-    /// Sends an answer, or control without one, in a plane (PLN-011).
+    /// Sends an answer, or control without one, in a plane (PLN-011). Beyond a bound it is as if the network had lost it:
+    /// whoever asks faster than answers leave has no more of them waiting.
     pub(super) fn tell(&mut self, cbh: Cbh, body: Body<'_>, plane: u8) {
+        if self.control.len() >= MOST_WAITING {
+            self.unanswered += 1;
+            return;
+        }
         let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
         // Nobody repeats these, so that nothing shows a dead route: in turn they take them all.
         let port = self.settings.port(self.told);
@@ -384,6 +413,10 @@ impl Connection {
 
     /// Answers the request that the header names.
     pub(super) fn answer(&mut self, cbh: Cbh, body: Body<'_>, plane: u8) {
+        if self.control.len() >= MOST_WAITING {
+            self.unanswered += 1;
+            return;
+        }
         let port = self.port_of_answer(cbh.psn);
         let bytes = emit(cbh, body, self.settings.local.ip(), self.peer);
         self.control.push_back(Control {
@@ -480,6 +513,11 @@ impl Connection {
         self.repairs.clear();
         self.moved.clear();
         self.acks.clear();
+        for rx in &mut self.rx {
+            rx.ack_now = false;
+            rx.ack_due = None;
+        }
+        self.hint_owed = NEVER;
     }
 
     /// Puts a stream in the row of those with something new to send.
@@ -499,12 +537,23 @@ impl Connection {
         }
     }
 
-    /// Lets `change` act on a path and keeps the count of what is in flight.
-    pub(super) fn on_path<R>(&mut self, path: u16, change: impl FnOnce(&mut TxPath) -> R) -> R {
+    /// Lets `change` act on a path, keeps the count of what is in flight, and notes when that is nothing any more (CC-014).
+    pub(super) fn on_path<R>(
+        &mut self,
+        now: u64,
+        path: u16,
+        change: impl FnOnce(&mut TxPath) -> R,
+    ) -> R {
         let tx = &mut self.tx[usize::from(path)];
-        let before = tx.in_flight();
+        let (before, all_before) = (tx.in_flight(), self.in_flight);
         let result = change(tx);
         self.in_flight = self.in_flight + tx.in_flight() - before;
+        if self.in_flight > 0 {
+            self.idle_from = NEVER;
+        } else if all_before > 0 {
+            self.idle_from = now;
+            self.arm(self.pause_deadline());
+        }
         result
     }
 

@@ -1,5 +1,7 @@
 //! Control: requests that are repeated until they are answered.
 
+use std::collections::BTreeSet;
+
 /// Pause before the first repetition, ns; it doubles (CONN-023).
 const FIRST_PAUSE: u64 = 50_000_000;
 /// Repetitions of a request, at most (CONN-024).
@@ -33,6 +35,8 @@ pub(super) struct Request {
     pub purpose: Purpose,
     pub bytes: Vec<u8>,
     due: u64,
+    /// When it was last sent, and the pause after that.
+    left: u64,
     pause: u64,
     repetitions: u16,
     plane: u8,
@@ -42,6 +46,8 @@ pub(super) struct Request {
 #[derive(Default)]
 pub(super) struct Requests {
     open: Vec<Request>,
+    /// Streams for which credit is asked: there can be many, and each is looked for often.
+    credit: BTreeSet<u16>,
 }
 
 /// What the timer of a request asks for.
@@ -52,15 +58,25 @@ pub(super) enum Turn {
 }
 
 impl Requests {
-    pub(super) fn add(&mut self, now: u64, id: u32, purpose: Purpose, bytes: Vec<u8>) {
+    pub(super) fn add(
+        &mut self,
+        now: u64,
+        id: u32,
+        (purpose, plane): (Purpose, u8),
+        bytes: Vec<u8>,
+    ) {
+        if let Purpose::Credit(stream) = purpose {
+            self.credit.insert(stream);
+        }
         self.open.push(Request {
             id,
             purpose,
             bytes,
             due: now + FIRST_PAUSE,
+            left: now,
             pause: FIRST_PAUSE,
             repetitions: 0,
-            plane: 0,
+            plane,
         });
     }
 
@@ -69,6 +85,7 @@ impl Requests {
         let same = self.open.iter_mut().filter(|request| request.id == id);
         for request in same {
             request.due = now + request.pause;
+            request.left = now;
         }
     }
 
@@ -78,7 +95,20 @@ impl Requests {
             .open
             .iter()
             .position(|request| request.id == id && is(request.purpose))?;
-        Some(self.open.swap_remove(index))
+        let request = self.open.swap_remove(index);
+        self.over(request.purpose);
+        Some(request)
+    }
+
+    fn over(&mut self, purpose: Purpose) {
+        if let Purpose::Credit(stream) = purpose {
+            self.credit.remove(&stream);
+        }
+    }
+
+    /// Whether credit is being asked for a stream.
+    pub(super) fn asks_credit(&self, stream: u16) -> bool {
+        self.credit.contains(&stream)
     }
 
     pub(super) fn has(&self, purpose: Purpose) -> bool {
@@ -88,10 +118,12 @@ impl Requests {
     /// Drops the requests that nobody needs an answer to any more.
     pub(super) fn cancel(&mut self, is: impl Fn(Purpose) -> bool) {
         self.open.retain(|request| !is(request.purpose));
+        self.credit.retain(|stream| !is(Purpose::Credit(*stream)));
     }
 
     pub(super) fn clear(&mut self) {
         self.open.clear();
+        self.credit.clear();
     }
 
     /// Gives back the memory of requests that have been answered.
@@ -112,11 +144,15 @@ impl Requests {
                 return true;
             }
             if request.repetitions == MOST_REPETITIONS {
+                if let Purpose::Credit(stream) = request.purpose {
+                    self.credit.remove(&stream);
+                }
                 turns.push(Turn::GiveUp(request.purpose));
                 return false;
             }
             request.repetitions += 1;
-            request.pause *= 2;
+            // Who comes late has paused longer than was meant, and that is what doubles (CONN-023).
+            request.pause = 2 * request.pause.max(now.saturating_sub(request.left));
             request.due = now + request.pause;
             if !matches!(request.purpose, Purpose::Open | Purpose::Confirm) {
                 request.plane = (request.plane + 1) % planes.max(1);

@@ -31,6 +31,10 @@ pub struct Counters {
     pub misdirected: u64,
     /// Acknowledgments, probe answers and NAKs that could not be true.
     pub bad_acks: u64,
+    /// Requests that were passed over since too many answers waited to be sent.
+    pub unanswered: u64,
+    /// Answers to requests that nobody waits for, and requests out of place.
+    pub stray: u64,
     /// NAKs sent.
     pub naks_sent: u64,
     /// NAKs received.

@@ -117,7 +117,7 @@ impl Connection {
         let rare = stream.make_rare();
         rare.starving = true;
         let at = rare.ask_credit_at;
-        if self.requests.has(Purpose::Credit(id)) {
+        if self.requests.asks_credit(id) {
             return;
         }
         if now < at {
@@ -138,7 +138,7 @@ impl Connection {
     fn starving(&self) -> impl Iterator<Item = (u16, u64)> {
         let rare = self.streams.iter().filter_map(|s| Some((s.id, s.rare()?)));
         let starving = rare.filter(|(_, rare)| rare.starving);
-        let waits = starving.filter(|(id, _)| !self.requests.has(Purpose::Credit(*id)));
+        let waits = starving.filter(|(id, _)| !self.requests.asks_credit(*id));
         waits.map(|(id, rare)| (id, rare.ask_credit_at))
     }
 

@@ -216,6 +216,7 @@ impl Endpoint {
             events: &mut self.events,
         };
         let result = act(&mut entry.connection, &mut shared, &self.config);
+        shared.counters.unanswered += std::mem::take(&mut entry.connection.unanswered);
         if !entry.ready {
             entry.ready = true;
             self.ready.push_back(handle);

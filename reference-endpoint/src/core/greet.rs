@@ -7,7 +7,8 @@ use metaroce_wire::metaroce::{
     VERSION,
 };
 
-use super::connection::{Connection, Settings};
+use super::config::Service;
+use super::connection::{Connection, MOST_WAITING, Settings};
 use super::emit::emit;
 use super::endpoint::Endpoint;
 use super::handshake::{Secret, bytes_of, is_acceptable};
@@ -22,6 +23,11 @@ impl Endpoint {
     }
 
     fn answer(&mut self, from: SocketAddr, cbh: Cbh, body: Body<'_>) {
+        // Whoever asks faster than answers leave asks again (ch. 15: an acceptor keeps nothing).
+        if self.stateless.len() >= MOST_WAITING {
+            self.counters.unanswered += 1;
+            return;
+        }
         let to = self.service_of(from);
         let bytes = emit(cbh, body, self.config.local.ip(), to);
         // A repetition comes from another port, and its answer leaves from another one.
@@ -66,7 +72,10 @@ impl Endpoint {
     pub(super) fn on_open(&mut self, now: u64, from: SocketAddr, cbh: &Cbh, open: &Open<'_>) {
         let params = &open.params;
         // An endpoint that offers nothing is no acceptor, and says nothing.
-        let Some(service) = self.service else { return };
+        let Some(service) = self.service else {
+            self.counters.stray += 1;
+            return;
+        };
         if !(params.ver_min..=params.ver_max).contains(&VERSION) {
             return self.reject(now, from, cbh, params, RejectReason::VERSION);
         }
@@ -115,11 +124,19 @@ impl Endpoint {
         confirm: &Confirm<'_>,
     ) {
         let (offered, accepted) = (&confirm.params, &confirm.accepted);
-        let Some(service) = self.service else { return };
         let known = self.by_cid(accepted.scid.value());
         let repeated = known.is_some_and(|c| {
             c.theirs == *offered && c.mine == *accepted && c.peer.ip() == from.ip()
         });
+        // An endpoint that offers nothing is no acceptor, but for those that it has connected before.
+        let service = match self.service {
+            Some(service) => service,
+            None if repeated => Service::default(),
+            None => {
+                self.counters.stray += 1;
+                return;
+            }
+        };
         let cookie = &confirm.cookie;
         let vouched = (
             bytes_of(offered, &confirm.planes),

@@ -138,7 +138,8 @@ fn made_at(cookie: &[u8; 32]) -> u64 {
 
 /// Whether offered parameters lie within the limits of the table PARAMS.
 pub(super) fn is_acceptable(params: &Params) -> bool {
-    (1..=256).contains(&params.paths)
+    params.ver_min >= 1
+        && (1..=256).contains(&params.paths)
         && params.streams >= 1
         && (1..=32767).contains(&params.msg_window)
         && (256..=8192).contains(&params.payload_size)

@@ -86,7 +86,7 @@ pub(super) enum Slot {
     Ready(Receive),
     /// It was promised and is not there, or not bound yet.
     Empty,
-    /// It was never promised (RCV-008).
+    /// It was never promised, or a message has consumed it (RCV-008).
     Unpromised,
 }
 
@@ -105,8 +105,9 @@ pub(super) struct Inbox {
     lowest: Msn,
     /// By RQSN from `first` on; a slot without receive is promised and not filled.
     slots: LazyQueue<Option<Receive>>,
-    /// Slots without receive.
+    /// Slots without receive, and whether there is one that the peer has not been told of.
     empty: u32,
+    withdrawn: bool,
     first: Rqsn,
     /// The limit that the peer was told last.
     reported: Rqsn,
@@ -119,6 +120,7 @@ impl Inbox {
             lowest: first_msn,
             slots: LazyQueue::new(),
             empty: 0,
+            withdrawn: false,
             first: first_rqsn,
             reported: first_rqsn,
             busy: None,
@@ -134,6 +136,7 @@ impl Inbox {
         } else if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {
             *slot = Some(receive);
             self.empty -= 1;
+            self.withdrawn &= self.empty > 0;
         }
     }
 
@@ -173,18 +176,31 @@ impl Inbox {
     }
 
     /// Takes away the latest receive with this number that no packet has reached. Its number goes to the next one that is
-    /// posted.
+    /// posted; until then the peer is told of none from there on that it does not know of (RCV-004).
     pub(super) fn withdraw(&mut self, wr_id: u64) -> Option<Receive> {
-        let free = |slot: &&mut Option<Receive>| {
+        let free = |slot: &Option<Receive>| {
             slot.is_some_and(|receive| receive.wr_id == wr_id && !receive.begun)
         };
-        let receive = self.slots.iter_mut().rev().find(free)?.take();
+        let at = self.slots.iter().rposition(free)?;
+        let receive = self.slots.get_mut(at)?.take();
         self.empty += 1;
+        self.withdrawn |= at >= self.told();
         receive
     }
 
+    /// How many receives the peer has been told of and that are not consumed.
+    fn told(&self) -> usize {
+        usize::from(self.reported.distance_from(self.first))
+    }
+
     fn limit(&self) -> Rqsn {
-        self.first.add(self.slots.len().min(MOST_PROMISED) as u16)
+        let mut count = self.slots.len();
+        if self.withdrawn {
+            let told = self.told();
+            let ahead = self.slots.iter().skip(told);
+            count = told + ahead.take_while(|slot| slot.is_some()).count();
+        }
+        self.first.add(count.min(MOST_PROMISED) as u16)
     }
 
     /// The limit to tell the peer. It never goes back (STRM-031).
@@ -202,7 +218,7 @@ impl Inbox {
     }
 
     pub(super) fn slot(&self, rqsn: Rqsn) -> Slot {
-        if self.reported.precedes_or_is(rqsn) {
+        if self.reported.precedes_or_is(rqsn) || rqsn.precedes(self.first) {
             return Slot::Unpromised;
         }
         let index = usize::from(rqsn.distance_from(self.first));
@@ -222,6 +238,7 @@ impl Inbox {
     pub(super) fn take_receives(&mut self) -> VecDeque<Receive> {
         let slots = self.slots.take();
         self.empty = 0;
+        self.withdrawn = false;
         self.first = self.reported;
         slots.into_iter().flatten().collect()
     }
@@ -234,8 +251,15 @@ impl Inbox {
         if index >= u32::from(window) {
             return Standing::OutsideWindow;
         }
-        let known = self.incoming(index).and_then(|message| message.shape);
-        if known.is_none_or(|known| known == *shape) {
+        let Some((known, message)) = self
+            .incoming(index)
+            .and_then(|message| Some((message.shape?, message)))
+        else {
+            return Standing::Fits;
+        };
+        if message.arrived == message.packets {
+            Standing::OutsideWindow
+        } else if known == *shape {
             Standing::Fits
         } else {
             Standing::Contradicts
@@ -467,6 +491,49 @@ mod tests {
         inbox.post(receive(9));
         assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Ready(r) if r.wr_id == 9));
         assert_eq!(inbox.report(), Rqsn::new(2));
+    }
+
+    /// RCV-004.
+    #[test]
+    fn nothing_is_told_of_behind_a_receive_that_was_taken_away() {
+        let mut inbox = inbox();
+        inbox.post(receive(0));
+        assert_eq!(inbox.report(), Rqsn::new(0));
+        inbox.post(receive(1));
+        inbox.post(receive(2));
+        assert_eq!(inbox.withdraw(1).map(|r| r.wr_id), Some(1));
+        assert_eq!((inbox.report(), inbox.posted()), (Rqsn::new(0), 2));
+        inbox.post(receive(9));
+        assert_eq!(inbox.report(), Rqsn::new(2));
+    }
+
+    /// RCV-008: neither never promised nor consumed already.
+    #[test]
+    fn a_number_that_was_consumed_is_nobodys() {
+        let mut inbox = inbox();
+        inbox.post(receive(0));
+        inbox.post(receive(1));
+        inbox.report();
+        inbox.consume();
+        assert!(matches!(inbox.slot(Rqsn::new(0xffff)), Slot::Unpromised));
+        assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Ready(_)));
+        assert!(matches!(inbox.slot(Rqsn::new(1)), Slot::Unpromised));
+    }
+
+    /// MEM-011: a message that has arrived as a whole ahead of its turn takes no more packets.
+    #[test]
+    fn a_whole_message_takes_no_more_although_it_waits_for_its_turn() {
+        let mut inbox = inbox();
+        let shape = Shape {
+            opcode: Opcode::WRITE,
+            rqsn: None,
+            len: 2,
+        };
+        let next = Msn::new(0);
+        inbox.on_arrival(next, shape, 2, Extras::default()).unwrap();
+        assert_eq!(inbox.standing(next, 8, &shape), Standing::Fits);
+        inbox.on_arrival(next, shape, 2, Extras::default()).unwrap();
+        assert_eq!(inbox.standing(next, 8, &shape), Standing::OutsideWindow);
     }
 
     #[test]

@@ -57,20 +57,28 @@ impl Memory {
         &mut self,
         len: usize,
         access: Access,
-        random: u32,
+        mut random: impl FnMut() -> u32,
     ) -> Result<Region, Misuse> {
-        if self.regions.len() >= self.limit || self.next_mr >= 1 << 24 {
+        if self.regions.len() >= self.limit || self.next_mr == u32::MAX {
             return Err(Misuse::Limit {
                 what: "regions",
-                limit: self.limit.min((1 << 24) - 1),
+                limit: self.limit,
             });
         }
+        // The system would end the process otherwise.
+        if Vec::<u8>::new().try_reserve_exact(len).is_err() {
+            return Err(Misuse::NotPossible("the system has not so much memory"));
+        }
         let mr = self.next_mr;
-        // The low byte is random, so that a guessed or stale key is unlikely to fit.
-        let rkey = mr << 8 | random & 0xff;
+        // Random, so that a guessed or stale key is unlikely to fit.
+        let mut rkey = random();
+        while rkey == 0 || self.by_key.contains_key(&rkey) {
+            rkey = random();
+        }
         let va = self.next_va;
         self.next_mr += 1;
-        self.next_va += (len as u64).next_multiple_of(GUARD) + GUARD;
+        let taken = (len as u64).next_multiple_of(GUARD) + GUARD;
+        self.next_va = self.next_va.saturating_add(taken);
         self.by_key.insert(rkey, mr);
         self.regions.insert(
             mr,
@@ -85,7 +93,7 @@ impl Memory {
         Ok(Region { mr, va, rkey })
     }
 
-    /// Forgets a region; its key and handle are never given out again.
+    /// Forgets a region; its handle is never given out again.
     pub(super) fn deregister(&mut self, mr: u32) -> Result<(), Misuse> {
         let region = self.regions.remove(&mr).ok_or(Misuse::NoMemory)?;
         self.by_key.remove(&region.rkey);
@@ -200,7 +208,15 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
+
+    /// Keys that differ.
+    fn random() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        NEXT.fetch_add(77, Ordering::Relaxed)
+    }
 
     fn writable(domain: u32) -> Access {
         Access {
@@ -213,8 +229,8 @@ mod tests {
     #[test]
     fn nothing_is_opened_outside_or_without_permission() {
         let mut memory = Memory::new(3);
-        let open = memory.register(10, writable(0), 7).unwrap();
-        let shut = memory.register(10, Access::default(), 7).unwrap();
+        let open = memory.register(10, writable(0), random).unwrap();
+        let shut = memory.register(10, Access::default(), random).unwrap();
         let check = |memory: &Memory, va, rkey, len| memory.check(Wish::Write, 0, (va, rkey), len);
         let range = check(&memory, open.va + 5, open.rkey, 5).unwrap();
         memory.write(range, 1, &[1; 4]);
@@ -235,8 +251,8 @@ mod tests {
         assert!(check(&memory, open.va + 10, open.rkey, 0).is_some());
         assert_eq!(memory.check(Wish::Read, 0, (open.va, open.rkey), 1), None);
         assert_eq!(memory.check(Wish::Write, 1, (open.va, open.rkey), 1), None);
-        memory.register(0, Access::default(), 0).unwrap();
-        assert!(memory.register(0, Access::default(), 0).is_err());
+        memory.register(0, Access::default(), random).unwrap();
+        assert!(memory.register(0, Access::default(), random).is_err());
     }
 
     #[test]
@@ -246,8 +262,8 @@ mod tests {
             invalidate: true,
             ..writable(4)
         };
-        let gone = memory.register(8, writable(4), 0).unwrap();
-        let kept = memory.register(8, access, 0).unwrap();
+        let gone = memory.register(8, writable(4), random).unwrap();
+        let kept = memory.register(8, access, random).unwrap();
         let opens = |memory: &Memory, region: Region| {
             memory
                 .check(Wish::Write, 4, (region.va, region.rkey), 8)
@@ -271,7 +287,7 @@ mod tests {
             remote_atomic: true,
             ..Access::default()
         };
-        let region = memory.register(16, access, 0).unwrap();
+        let region = memory.register(16, access, random).unwrap();
         let range = memory
             .check(Wish::Atomic, 0, (region.va + 8, region.rkey), 8)
             .unwrap();

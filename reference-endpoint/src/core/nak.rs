@@ -117,19 +117,19 @@ impl Connection {
             return;
         };
         let rare = stream.make_rare();
-        if rare.refusals.len() == MOST_REFUSALS {
-            return;
+        // One that is repeated is enough to end the stream. Those beyond are refused anew with each of their packets.
+        if rare.refusals.len() < MOST_REFUSALS {
+            rare.refusals.push(Refusal {
+                msn: named.msn,
+                response: named.response,
+                code,
+                origin: named.origin,
+                sent: now,
+                due: now + NAK_PAUSE,
+                repeated: 0,
+            });
+            self.arm(now + NAK_PAUSE);
         }
-        rare.refusals.push(Refusal {
-            msn: named.msn,
-            response: named.response,
-            code,
-            origin: named.origin,
-            sent: now,
-            due: now + NAK_PAUSE,
-            repeated: 0,
-        });
-        self.arm(now + NAK_PAUSE);
         self.send_nak(now, (named, plane), (code, scope, 0), shared);
     }
 
@@ -262,14 +262,18 @@ impl Connection {
         if ends_stream {
             let psn = nak.offending_psn;
             if self.tx[usize::from(path)].epoch == cbh.epoch {
-                self.on_path(path, |tx| tx.on_refused(psn));
+                self.on_path(now, path, |tx| tx.on_refused(psn));
             }
             let cause = (!response).then(|| (nak.msn, status_of(nak.code)));
             self.reset_stream(now, nak.stream, (nak.code, nak.msn), cause, shared);
         } else if matches!(nak.scope, NakScope::STREAM | NakScope::CONNECTION) {
-            let cause = (!response).then_some((nak.stream, nak.msn));
-            let message = "the peer refused a message";
-            self.fail_work(now, (status_of(nak.code), message), cause, shared);
+            if response {
+                // That is nobody's work here: what is left is flushed.
+                let what = (Status::WrFlushErr, "the peer refused an answer");
+                return self.fail_work(now, what, None, shared);
+            }
+            let what = (status_of(nak.code), "the peer refused a message");
+            self.fail_work(now, what, Some((nak.stream, nak.msn)), shared);
         }
     }
 
@@ -287,7 +291,7 @@ impl Connection {
         let stream = self.streams.get_mut(nak.stream);
         let message = stream.and_then(|stream| stream.tx.message_mut(nak.msn));
         let counts = message.is_some_and(|message| message.is_news(timestamp));
-        let times = self.on_path(path, |tx| tx.on_not_ready(psn, now + wait, counts));
+        let times = self.on_path(now, path, |tx| tx.on_not_ready(psn, now + wait, counts));
         let retries = self.service.rnr_retries;
         if retries < WITHOUT_LIMIT && times > retries {
             let code = (NakCode::RNR, nak.msn);

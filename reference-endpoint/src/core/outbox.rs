@@ -92,6 +92,12 @@ impl Message {
         self.failed.is_some() || self.acked == self.packets && self.answered == self.answer_packets
     }
 
+    /// Whether it is an operation that counts for the depth agreed: until its request is acknowledged and answered.
+    pub(super) fn is_operation_under_way(&self) -> bool {
+        let over = self.acked == self.packets && self.answered == self.answer_packets;
+        self.sent > 0 && self.work.op.is_answered() && !over
+    }
+
     /// Whether it is an operation that the peer still has to answer.
     pub(super) fn waits_for_answer(&self) -> bool {
         self.sent > 0 && self.answered < self.answer_packets
@@ -270,23 +276,35 @@ impl Outbox {
         more
     }
 
-    /// Counts an acknowledged packet.
-    pub(super) fn on_acked(&mut self, msn: Msn) {
+    /// Counts an acknowledged packet. Tells what operation is over by that, if one is.
+    pub(super) fn on_acked(&mut self, msn: Msn) -> Option<WorkKind> {
+        let mut over = None;
         if let Some(message) = self.message_mut(msn) {
+            let under_way = message.is_operation_under_way();
             message.acked += 1;
+            if under_way && !message.is_operation_under_way() {
+                over = Some(message.work.op.kind());
+            }
         }
         let acked =
             |message: &Message| message.acked == message.packets && message.failed.is_none();
         while self.queue.get(self.unacked as usize).is_some_and(acked) {
             self.unacked += 1;
         }
+        over
     }
 
-    /// Makes the work end that is not begun yet; returns whether there was any.
+    /// Makes the work end that is not begun yet.
     pub(super) fn flush_unstarted(&mut self) {
         for message in self.queue.iter_mut().filter(|message| message.sent == 0) {
             message.failed.get_or_insert(Status::WrFlushErr);
         }
+    }
+
+    /// When the oldest message was posted, if it has ended.
+    pub(super) fn ended(&self) -> Option<u64> {
+        let front = self.queue.front().filter(|message| message.is_done());
+        front.map(|message| message.order)
     }
 
     /// Takes the oldest message if it has ended (STRM-028).

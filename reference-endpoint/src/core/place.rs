@@ -259,10 +259,13 @@ impl Connection {
         if message.answered < message.answer_packets {
             return;
         }
+        let over = !message.is_operation_under_way();
         let kind = message.work.op.kind();
         message.failed = message.failed.or(message.failed_here);
         stream.tx.unanswered = stream.tx.unanswered.saturating_sub(1);
-        self.operation_over(kind);
+        if over {
+            self.operation_over(kind);
+        }
         self.report_ended(now, id, shared);
         self.activate(id);
         self.settle(now, shared);

@@ -78,6 +78,12 @@ impl Connection {
         self.planes.get(plane).is_some_and(Plane::is_usable)
     }
 
+    /// Whether a probe in the plane of a path has been answered, without which no data goes there.
+    pub(super) fn is_proven(&self, path: u16) -> bool {
+        let plane = usize::from(self.tx[usize::from(path)].plane);
+        self.planes.get(plane).is_some_and(|plane| plane.proven)
+    }
+
     /// Begins to probe the planes that nothing is known of.
     pub(super) fn probe_planes(&mut self, now: u64) {
         for plane in &mut self.planes {
@@ -88,11 +94,16 @@ impl Connection {
         self.arm(self.plane_deadline());
     }
 
-    /// Notes that a probe in a plane has been answered.
+    /// Notes that a probe in a plane has been answered: what has waited for that goes.
     pub(super) fn prove(&mut self, plane: u8) {
         if let Some(plane) = self.planes.get_mut(usize::from(plane)) {
             plane.proven = true;
             plane.due = NEVER;
+        }
+        for path in 0..self.tx.len() as u16 {
+            if self.tx[usize::from(path)].plane == plane {
+                self.repair(path);
+            }
         }
     }
 
@@ -208,7 +219,9 @@ impl Connection {
             } else if up && path % count == u16::from(number) {
                 self.change_route(now, path, port, number);
             }
+            self.repair(path);
         }
+        self.arm(self.plane_deadline());
         Ok(())
     }
 }

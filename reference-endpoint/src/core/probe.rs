@@ -144,13 +144,9 @@ impl Connection {
             return;
         }
         let (epoch, stamp) = (self.tx[usize::from(path)].epoch, asked.stamp);
-        let rate = ack.rate_hint.value();
-        self.on_hint(now, cbh.timestamp, ack.hint_epoch, rate);
-        if asked.hint {
-            self.hint.on_probe_answered();
-        }
         if epoch != cbh.epoch {
             self.revive(now, path, stamp, (ack.cum_psn, &ack.sack), shared);
+            self.take_hint(now, cbh, ack, asked.hint);
             return self.prove(asked.plane);
         }
         let report = Report {
@@ -158,11 +154,23 @@ impl Connection {
             sack: &ack.sack,
             trigger: None,
             probe: Some(stamp),
+            used_up_at: self.used_up_at,
+            duplicate: false,
         };
         if self.take_report(now, path, &report, (stamp, 0), None, shared) {
+            self.take_hint(now, cbh, ack, asked.hint);
             self.prove(asked.plane);
         } else {
             shared.counters.bad_acks += 1;
+        }
+    }
+
+    /// Takes the hint of an answer that has been taken (REL-044).
+    fn take_hint(&mut self, now: u64, cbh: &Cbh, ack: &PathProbeAck, asked: bool) {
+        let rate = ack.rate_hint.value();
+        self.on_hint(now, cbh.timestamp, ack.hint_epoch, rate);
+        if asked {
+            self.hint.on_probe_answered();
         }
     }
 

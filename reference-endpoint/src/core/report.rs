@@ -35,6 +35,8 @@ impl Connection {
             sack,
             trigger,
             probe: None,
+            used_up_at: self.used_up_at,
+            duplicate: header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0,
         };
         let held = u64::from(header.ack_delay) * 64;
         let sample = trigger.filter(|_| header.ack_delay != u16::MAX);
@@ -43,9 +45,6 @@ impl Connection {
         if !self.take_report(now, path, &report, sample, counts, shared) {
             shared.counters.bad_acks += 1;
             return;
-        }
-        if header.ack_flags & AckFlags::DUPLICATE_SEEN.0 != 0 {
-            self.tx[usize::from(path)].on_duplicate_seen(now);
         }
         self.on_credit(now, cbh.timestamp, header.stream, header.rq_limit);
         let rate = header.rate_hint.value();
@@ -66,7 +65,7 @@ impl Connection {
     ) -> bool {
         let mut newly = std::mem::take(&mut self.newly);
         let at = usize::from(path);
-        let shown = self.on_path(path, |tx| {
+        let shown = self.on_path(now, path, |tx| {
             let shown = tx.on_report(now, report, &mut newly)?;
             if sent != NEVER {
                 tx.rtt.sample(now, sent, held);
@@ -83,16 +82,12 @@ impl Connection {
             let srtt = tx.rtt.smoothed();
             let Shown {
                 newly: count,
-                used_up,
+                tested,
                 ..
             } = shown;
             self.congestion
-                .on_acked(at, now, count, used_up, marked, srtt);
+                .on_acked(at, now, (count, tested), marked, srtt);
             self.after_loss(now, path, shown);
-        }
-        if self.in_flight == 0 {
-            self.idle_from = now;
-            self.arm(self.pause_deadline());
         }
         self.complete(now, &newly, shared);
         newly.clear();
@@ -129,8 +124,8 @@ impl Connection {
             if stream.state == StreamState::Open {
                 if carried.response {
                     stream.on_answer_acked(carried.msn, carried.index);
-                } else {
-                    stream.tx.on_acked(carried.msn);
+                } else if let Some(kind) = stream.tx.on_acked(carried.msn) {
+                    self.operation_over(kind);
                 }
             }
             let last = newly
@@ -146,49 +141,55 @@ impl Connection {
 
     /// Reports the work of a stream that has ended, in order. Work that has failed ends its stream.
     pub(super) fn report_ended(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) {
-        loop {
-            let Some(stream) = self.streams.get_mut(id) else {
-                return;
-            };
-            let Some(front) = stream.tx.front() else {
-                return;
-            };
-            let flushed = front.failed == Some(Status::WrFlushErr);
-            if let Some(status) = front.failed.filter(|_| !flushed) {
-                let msn = front.msn;
-                return self.fail_stream(now, id, Some((msn, status)), shared);
-            }
-            // What was sent of memory that is gone was not all of the program's bytes.
-            if front.is_done() && !flushed && front.is_gone(shared) {
-                let cause = (front.msn, Status::LocProtErr);
-                return self.fail_stream(now, id, Some(cause), shared);
-            }
-            let Some(message) = stream.tx.pop_ended() else {
-                return;
-            };
-            let status = message.failed.unwrap_or(Status::Success);
-            if status == Status::Success {
-                self.tally.messages_sent += 1;
-            }
-            if message.work.signalled || status != Status::Success {
-                let byte_len = if status == Status::Success {
-                    message.len
-                } else {
-                    0
-                };
-                shared.events.push_back(Event::Completion(Completion {
-                    conn: self.handle,
-                    stream: id,
-                    wr_id: message.work.wr_id,
-                    kind: message.work.op.kind(),
-                    status,
-                    byte_len,
-                    imm: None,
-                    invalidated: None,
-                    solicited: false,
-                }));
-            }
+        while self.report_one(now, id, shared) {}
+    }
+
+    /// Reports the oldest work of a stream if it has ended. False when there is no more to report.
+    pub(super) fn report_one(&mut self, now: u64, id: u16, shared: &mut Shared<'_>) -> bool {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return false;
+        };
+        let Some(front) = stream.tx.front() else {
+            return false;
+        };
+        let flushed = front.failed == Some(Status::WrFlushErr);
+        if let Some(status) = front.failed.filter(|_| !flushed) {
+            let msn = front.msn;
+            self.fail_stream(now, id, Some((msn, status)), shared);
+            return false;
         }
+        // What was sent of memory that is gone was not all of the program's bytes.
+        if front.is_done() && !flushed && front.is_gone(shared) {
+            let cause = (front.msn, Status::LocProtErr);
+            self.fail_stream(now, id, Some(cause), shared);
+            return false;
+        }
+        let Some(message) = stream.tx.pop_ended() else {
+            return false;
+        };
+        let status = message.failed.unwrap_or(Status::Success);
+        if status == Status::Success {
+            self.tally.messages_sent += 1;
+        }
+        if message.work.signalled || status != Status::Success {
+            let byte_len = if status == Status::Success {
+                message.len
+            } else {
+                0
+            };
+            shared.events.push_back(Event::Completion(Completion {
+                conn: self.handle,
+                stream: id,
+                wr_id: message.work.wr_id,
+                kind: message.work.op.kind(),
+                status,
+                byte_len,
+                imm: None,
+                invalidated: None,
+                solicited: false,
+            }));
+        }
+        true
     }
 
     // ---- timers of the paths ------------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ impl Connection {
                 continue;
             }
             let mut shown = Shown::default();
-            let due = self.on_path(path, |tx| tx.on_timer(now, &mut shown));
+            let due = self.on_path(now, path, |tx| tx.on_timer(now, &mut shown));
             match due {
                 Some(Due::Probe) => self.send_probe(now, path, false, shared),
                 Some(Due::Timeout) => self.on_timeout(now, path, shared),

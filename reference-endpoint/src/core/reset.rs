@@ -63,8 +63,12 @@ impl Connection {
         if !matches!(stream.state, StreamState::Open | StreamState::Opening) {
             return;
         }
+        let opening = stream.state == StreamState::Opening;
         step(&mut stream.state, StreamEvent::Reset);
         self.send_reset(now, id, (code, msn));
+        if opening {
+            self.first_has_ended(id, shared);
+        }
         let status = cause.map_or(Status::WrFlushErr, |(_, status)| status);
         self.flush_stream(id, cause, status, shared);
         self.settle(now, shared);
@@ -77,6 +81,7 @@ impl Connection {
             self.send_reset(now, id, NO_CODE);
             self.flush_stream(id, None, Status::RetryExcErr, shared);
         }
+        self.settle(now, shared);
     }
 
     fn send_reset(&mut self, now: u64, stream: u16, (code, msn): (NakCode, Msn)) {
@@ -148,7 +153,7 @@ impl Connection {
         let mut cause = cause;
         for message in stream.tx.drain() {
             let kind = message.work.op.kind();
-            if message.waits_for_answer() {
+            if message.is_operation_under_way() {
                 over.push(kind);
             }
             // What was never to be sent has the number of the one behind it: only the first is meant.
@@ -189,6 +194,11 @@ impl Connection {
         if let Some(srq) = srq {
             shared.srqs.detach(srq, (conn, id), promised);
         }
+        // Until the peer has reset it too, the peer holds them.
+        let resetting = stream.state == StreamState::Resetting;
+        if resetting && !over.is_empty() {
+            stream.make_rare().over.append(&mut over);
+        }
         self.reads_held = self.reads_held.saturating_sub(held.0);
         self.atomics_held = self.atomics_held.saturating_sub(held.1);
         over.into_iter().for_each(|kind| self.operation_over(kind));
@@ -206,8 +216,10 @@ impl Connection {
             shared.counters.misdirected += 1;
             return;
         }
-        if !self.answers.has(now, id) {
-            if !self.answers.has_room(now) {
+        if !self.answers.answers_again(now, id) {
+            let most = self.most_answers();
+            if !self.answers.has_room(now, most) {
+                shared.counters.unanswered += 1;
                 return;
             }
             let state = self.streams.get(reset.stream).map(|stream| stream.state);
@@ -215,7 +227,9 @@ impl Connection {
                 Some(StreamState::Open | StreamState::Opening) => {
                     self.reset_by_peer(now, reset, shared);
                 }
-                Some(StreamState::Resetting) => self.was_reset(now, reset.stream),
+                Some(StreamState::Resetting) => {
+                    self.was_reset(now, reset.stream, StreamEvent::StreamReset);
+                }
                 _ => {}
             }
             self.answers.add_reset(now, id, reset.stream);
@@ -233,38 +247,56 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(reset.stream) else {
             return;
         };
+        let opening = stream.state == StreamState::Opening;
         step(&mut stream.state, StreamEvent::StreamReset);
         stream.make_rare().reset_at = now;
         self.release(now, reset.stream);
+        if opening {
+            self.first_has_ended(reset.stream, shared);
+        }
         self.flush_stream(reset.stream, None, Status::WrFlushErr, shared);
     }
 
-    pub(super) fn on_stream_reset_ack(&mut self, now: u64, id: Psn, ack: &StreamResetAck) {
+    pub(super) fn on_stream_reset_ack(
+        &mut self,
+        now: u64,
+        id: Psn,
+        ack: &StreamResetAck,
+        shared: &mut Shared<'_>,
+    ) {
         let purpose = Purpose::StreamReset(ack.stream);
-        let asked = self.requests.answered(id.value(), |p| p == purpose);
+        if self
+            .requests
+            .answered(id.value(), |p| p == purpose)
+            .is_none()
+        {
+            shared.counters.stray += 1;
+            return;
+        }
         let state = self.streams.get(ack.stream).map(|stream| stream.state);
-        if asked.is_some() && state == Some(StreamState::Resetting) {
-            if let Some(stream) = self.streams.get_mut(ack.stream) {
-                step(&mut stream.state, StreamEvent::StreamResetAck);
-                stream.make_rare().reset_at = now;
-            }
-            self.release(now, ack.stream);
+        if state == Some(StreamState::Resetting) {
+            self.was_reset(now, ack.stream, StreamEvent::StreamResetAck);
+            self.settle(now, shared);
         }
     }
 
-    /// Both sides have reset the stream.
-    fn was_reset(&mut self, now: u64, id: u16) {
-        if let Some(stream) = self.streams.get_mut(id) {
-            step(&mut stream.state, StreamEvent::StreamReset);
-            stream.make_rare().reset_at = now;
-        }
+    /// The stream has been reset for this side: what was under way on it is so no longer.
+    fn was_reset(&mut self, now: u64, id: u16, on: StreamEvent) {
+        let Some(stream) = self.streams.get_mut(id) else {
+            return;
+        };
+        step(&mut stream.state, on);
+        let rare = stream.make_rare();
+        rare.reset_at = now;
+        let over = std::mem::take(&mut rare.over);
+        over.into_iter().for_each(|kind| self.operation_over(kind));
         self.release(now, id);
     }
 
     /// Lets go the packets of a stream that were held: each is filled at once (ERR-033).
     fn release(&mut self, now: u64, stream: u16) {
         for path in 0..self.tx.len() as u16 {
-            self.on_path(path, |tx| tx.release(stream));
+            self.on_path(now, path, |tx| tx.release(stream));
             self.repair(path);
         }
         self.arm(now + LINGER);
@@ -276,7 +308,8 @@ impl Connection {
         let rests = self
             .streams
             .iter()
-            .filter(|stream| stream.state == StreamState::Reset && stream.psns == 0);
+            .filter(|stream| stream.state == StreamState::Reset && stream.psns == 0)
+            .filter(|stream| !self.requests.has(Purpose::StreamReset(stream.id)));
         let due = rests
             .filter_map(|stream| stream.rare())
             .map(|r| r.reset_at + LINGER);
@@ -288,19 +321,18 @@ impl Connection {
         if now < self.free_deadline() {
             return;
         }
-        let is_free = |stream: &&super::stream::Stream| {
-            stream.state == StreamState::Reset
+        let requests = &self.requests;
+        self.streams.retain(|stream| {
+            let rested = |rare: &super::stream::Rare| rare.reset_at + LINGER <= now;
+            let free = stream.state == StreamState::Reset
                 && stream.psns == 0
-                && stream
-                    .rare()
-                    .is_some_and(|rare| rare.reset_at + LINGER <= now)
-        };
-        let free: Vec<u16> = self.streams.iter().filter(is_free).map(|s| s.id).collect();
-        for id in free {
-            if let Some(mut stream) = self.streams.remove(id) {
+                && stream.rare().is_some_and(rested)
+                && !requests.has(Purpose::StreamReset(stream.id));
+            if free {
                 step(&mut stream.state, StreamEvent::PsnsFree);
             }
-        }
+            !free
+        });
     }
 }
 

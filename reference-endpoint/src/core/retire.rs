@@ -10,7 +10,7 @@ use super::connection::{Connection, LINGER, NEVER, Shared};
 use super::control::Purpose;
 use super::event::{Event, Status};
 use super::transitions::{PathEvent, PathState, step, step_to};
-use super::tx_path::Carried;
+use super::tx_path::{Carried, TxPath};
 
 /// First pause before a path that rests is asked, ns; it doubles (PATH-038).
 const FIRST_REVIVAL: u64 = 1_000_000_000;
@@ -54,6 +54,7 @@ impl Connection {
         let tx = &mut self.tx[usize::from(path)];
         step_to(&mut tx.state, on, PathState::Retiring);
         let (epoch, highest_psn) = (tx.epoch, tx.highest_sent());
+        self.on_path(now, path, TxPath::give_up);
         self.congestion.retire(usize::from(path));
         let id = self.next_transaction();
         let cbh = Cbh {
@@ -66,7 +67,22 @@ impl Connection {
             reason,
             rsvd: U24::new(0),
         };
-        self.request(now, Purpose::Retire(path), cbh, Body::PathRetire(body));
+        let route = self.route_that_lives();
+        self.request_by(
+            now,
+            Purpose::Retire(path),
+            route,
+            cbh,
+            Body::PathRetire(body),
+        );
+    }
+
+    /// Port and plane of the path that was heard of last: the first of the connection may be what has failed.
+    fn route_that_lives(&self) -> (u16, u8) {
+        let alive = (0u16..).zip(&self.tx).filter(|(_, tx)| tx.state.is_alive());
+        let open = alive.filter(|(path, _)| self.is_open(*path));
+        let latest = open.max_by_key(|(_, tx)| tx.acked_at);
+        latest.map_or((self.settings.port(0), 0), |(_, tx)| (tx.port, tx.plane))
     }
 
     /// The application gives a path up.
@@ -175,7 +191,9 @@ impl Connection {
         let mut newly = std::mem::take(&mut self.newly);
         let mut missing = Vec::new();
         let (cum, sack) = (report.cum_psn, &report.sack);
-        let sound = self.on_path(path, |tx| tx.end_epoch(cum, sack, &mut newly, &mut missing));
+        let sound = self.on_path(now, path, |tx| {
+            tx.end_epoch(cum, sack, &mut newly, &mut missing)
+        });
         if !sound {
             self.newly = newly;
             let message = "the peer reports of a path what cannot be true";
@@ -349,7 +367,7 @@ impl Connection {
             return;
         };
         let epoch = (tx.epoch + 1) % EPOCHS;
-        tx.begin_epoch(epoch, past.first, peer_ack_delay);
+        tx.begin_epoch(now, epoch, past.first, peer_ack_delay);
         tx.rtt.sample(now, stamp, 0);
         step(&mut tx.state, PathEvent::Report);
         self.congestion.reopen(usize::from(path));

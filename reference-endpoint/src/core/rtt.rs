@@ -82,10 +82,15 @@ impl Rtt {
             .max(LEAST_PROBE)
     }
 
-    /// The wait before a probe, ns. Round trips near the largest timeout leave less time: the question still comes before
-    /// the answer is given up.
+    /// The wait before a probe, ns. Round trips of about the largest timeout leave less time: the question still comes
+    /// before the answer is given up.
     pub(super) fn probe_wait(&self, in_a_row: u32) -> u64 {
-        self.probe_due().min(self.timeout(in_a_row) / 2)
+        let timeout = self.timeout(in_a_row);
+        if self.probe_due() < timeout {
+            self.probe_due()
+        } else {
+            timeout / 2
+        }
     }
 }
 
@@ -98,7 +103,8 @@ mod tests {
         for round in [100_000, MS, 5 * MS, 30 * MS, 200 * MS] {
             let mut rtt = Rtt::new(200_000);
             (0..50).for_each(|_| rtt.sample(1_000 + round, 1_000, 0));
-            assert!(rtt.probe_wait(0) >= 2 * MS);
+            let due = (2 * round + 200_000).max(2 * MS);
+            assert!(rtt.probe_wait(0).abs_diff(due) < 10, "REL-058");
             assert!(rtt.probe_wait(0) + round < rtt.timeout(0));
         }
     }

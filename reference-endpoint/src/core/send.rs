@@ -8,6 +8,7 @@ use super::connection::{Connection, NEVER, Shared};
 use super::data::Under;
 use super::event::{Status, WorkKind};
 use super::outbox::{Blocked, Bounds};
+use super::stream::Stream;
 use super::tx_path::Carried;
 
 impl Connection {
@@ -66,6 +67,11 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         while let Some(&path) = self.repairs.front() {
+            // What it has to repair waits until its plane has answered (PLN-012).
+            if !self.is_proven(path) {
+                self.repairs.pop_front();
+                continue;
+            }
             let tx = &self.tx[usize::from(path)];
             let room = self.congestion.path_room(usize::from(path), tx.in_flight());
             let Some((psn, carried)) = tx.next_lost(now, room) else {
@@ -77,7 +83,7 @@ impl Connection {
             if self.is_without_memory(now, &carried, shared) {
                 continue;
             }
-            let stamp = self.on_path(path, |tx| tx.send_again(now, psn));
+            let stamp = self.on_path(now, path, |tx| tx.send_again(now, psn));
             shared.counters.retransmissions += 1;
             let flags = Flags::RTX.with(Flags::AR);
             let under = Under {
@@ -117,11 +123,15 @@ impl Connection {
         };
         let at = usize::from(path);
         let tx = &self.tx[at];
-        let used_up = self.congestion.uses_up(at, tx.in_flight(), self.in_flight);
+        let all_used_up = self.congestion.uses_up_all(self.in_flight);
+        let used_up = all_used_up || self.congestion.uses_up(at, tx.in_flight());
         // Nothing may follow on some of the paths, so that the last packets ask for their acknowledgment themselves.
         let asks = used_up || tx.fills_vector() || self.is_near_end(&carried);
         let flags = if asks { Flags::AR } else { Flags(0) };
-        let (psn, stamp) = self.on_path(path, |tx| tx.send_new(now, carried, used_up));
+        if all_used_up {
+            self.used_up_at = Some(now);
+        }
+        let (psn, stamp) = self.on_path(now, path, |tx| tx.send_new(now, carried, used_up));
         let srtt = self.tx[at].rtt.smoothed();
         self.congestion.on_sent(at, now, srtt);
         self.note_origin(path, psn, &carried);
@@ -170,11 +180,17 @@ impl Connection {
             )
     }
 
+    fn is_hot(&self, path: u16, now: u64) -> bool {
+        let srtt = self.tx[usize::from(path)].rtt.smoothed();
+        self.congestion.is_hot(usize::from(path), now, srtt)
+    }
+
     /// The path for the next new packet: in turn, some in a row if that is set, and one that has just reported congestion
     /// only when no other has room (CC-012).
     fn pick_path(&mut self, now: u64) -> Option<u16> {
         let count = self.tx.len() as u16;
-        if self.run_left > 0 && self.has_room(self.current_path, now) {
+        let current = self.current_path;
+        if self.run_left > 0 && !self.is_hot(current, now) && self.has_room(current, now) {
             self.run_left -= 1;
             return Some(self.current_path);
         }
@@ -185,8 +201,7 @@ impl Connection {
             if !self.has_room(path, now) {
                 continue;
             }
-            let srtt = self.tx[usize::from(path)].rtt.smoothed();
-            if !self.congestion.is_hot(usize::from(path), now, srtt) {
+            if !self.is_hot(path, now) {
                 found = Some(path);
                 break;
             }
@@ -215,14 +230,13 @@ impl Connection {
 
     /// What goes out next for the first time on a path, or what is moved from a path that is gone.
     fn next_packet(&mut self, now: u64, shared: &mut Shared<'_>) -> Option<Carried> {
-        while let Some(carried) = self.next_moved(now) {
-            if self.is_without_memory(now, &carried, shared) {
-                continue;
+        // What is moved takes turns with the streams: it can be much, and all of one of them (STRM-045).
+        self.moved_turn = !self.moved_turn;
+        if self.moved_turn || self.active.is_empty() {
+            let carried = self.next_that_moved(now, shared);
+            if carried.is_some() {
+                return carried;
             }
-            if let Some(stream) = self.streams.get_mut(carried.stream) {
-                stream.psns += 1;
-            }
-            return Some(carried);
         }
         while let Some(id) = self.active.pop_front() {
             let Some(carried) = self.next_of(now, id, shared) else {
@@ -238,8 +252,42 @@ impl Connection {
             }
             return Some(carried);
         }
-        self.arm(self.moved_deadline(now));
-        None
+        let carried = self.next_that_moved(now, shared);
+        if carried.is_none() {
+            self.arm(self.moved_deadline(now));
+        }
+        carried
+    }
+
+    fn next_that_moved(&mut self, now: u64, shared: &mut Shared<'_>) -> Option<Carried> {
+        loop {
+            let carried = self.next_moved(now)?;
+            if self.is_without_memory(now, &carried, shared) {
+                continue;
+            }
+            if let Some(stream) = self.streams.get_mut(carried.stream) {
+                stream.psns += 1;
+            }
+            return Some(carried);
+        }
+    }
+
+    fn bounds_of(&self, stream: &Stream) -> Bounds {
+        Bounds {
+            window: self.agreed().msg_window,
+            answered: stream.config.max_rd_atomic.unwrap_or(u32::MAX),
+            read: self.reads < u32::from(self.theirs.read_depth),
+            atomic: self.atomics < u32::from(self.theirs.atomic_depth),
+        }
+    }
+
+    /// Whether the next message of a stream could go if the peer had a receive for it.
+    pub(super) fn lacks_credit(&self, id: u16) -> bool {
+        let open = self.streams.get(id).filter(|stream| stream.is_open());
+        open.is_some_and(|stream| {
+            let next = stream.tx.sendable(self.bounds_of(stream));
+            self.is_up() && matches!(next, Err(Blocked::Credit))
+        })
     }
 
     /// The next packet of a stream: of an answer first, which the peer waits for, then of its own work.
@@ -247,14 +295,7 @@ impl Connection {
         if let Some(carried) = self.next_answer(now, id, shared) {
             return Some(carried);
         }
-        let agreed = self.agreed();
-        let most = self.streams.get(id)?.config.max_rd_atomic;
-        let bounds = Bounds {
-            window: agreed.msg_window,
-            answered: most.unwrap_or(u32::MAX),
-            read: self.reads < u32::from(self.theirs.read_depth),
-            atomic: self.atomics < u32::from(self.theirs.atomic_depth),
-        };
+        let bounds = self.bounds_of(self.streams.get(id)?);
         let stream = self.streams.get_mut(id)?;
         if stream.state != super::transitions::StreamState::Open {
             return None;
@@ -275,7 +316,9 @@ impl Connection {
                 return None;
             }
             Err(Blocked::ReadDepth | Blocked::AtomicDepth) => {
-                self.waiting.push(id);
+                if !std::mem::replace(&mut stream.waiting, true) {
+                    self.waiting.push(id);
+                }
                 return None;
             }
         }
@@ -312,6 +355,9 @@ impl Connection {
     /// Wakes the streams whose next operation waits for others to be answered.
     pub(super) fn wake_waiting(&mut self) {
         for id in std::mem::take(&mut self.waiting) {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.waiting = false;
+            }
             self.activate(id);
         }
     }

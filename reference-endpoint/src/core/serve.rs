@@ -1,6 +1,6 @@
 //! What a connection does with a control packet, and when its time has come.
 
-use metaroce_wire::metaroce::{Body, Opcode, Packet, RateHint, Sack};
+use metaroce_wire::metaroce::{Body, Features, Opcode, Packet, RateHint, Sack};
 
 use super::config::Config;
 use super::connection::{Connection, NEVER, Shared};
@@ -24,12 +24,14 @@ impl Connection {
             Body::Accept(accept) => self.on_accept(now, id, accept, config, shared),
             Body::Reject(reject) => self.on_reject(now, id, reject, shared),
             Body::ConfirmAck(ack) => self.on_confirm_ack(now, id, ack.nonce, shared),
-            Body::StreamOpen(open) => self.on_stream_open(now, (id, plane), open, shared),
+            Body::StreamOpen(open) => {
+                self.on_stream_open(now, (id, plane, cbh.timestamp), open, shared);
+            }
             Body::StreamOpenAck(ack) => {
                 self.on_stream_open_ack(now, (id, cbh.timestamp), ack, shared);
             }
             Body::StreamReset(reset) => self.on_stream_reset(now, (id, plane), reset, shared),
-            Body::StreamResetAck(ack) => self.on_stream_reset_ack(now, id, ack),
+            Body::StreamResetAck(ack) => self.on_stream_reset_ack(now, id, ack, shared),
             Body::RqCredit(credit) => {
                 self.on_rq_credit(now, plane, (id, cbh.timestamp), credit, shared);
             }
@@ -43,8 +45,9 @@ impl Connection {
             }
             Body::Close(close) => self.on_close(now, (id, plane), close, shared),
             Body::CloseAck(_) => self.on_close_ack(now, id, shared),
-            // A notice of another route changes nothing for the receiver (PATH-016); the rest is not for a connection.
-            _ => {}
+            // A notice of another route changes nothing for the receiver (PATH-016).
+            Body::PathChange(_) if self.has(Features::CHANGE) => {}
+            _ => shared.counters.stray += 1,
         }
     }
 
@@ -117,7 +120,7 @@ impl Connection {
 
     /// Sends RATE_HINT when no acknowledgment has told the change in time.
     fn tell_hint(&mut self, now: u64, shared: &mut Shared<'_>) {
-        if now < self.hint_owed {
+        if now < self.hint_owed || !self.is_up() {
             return;
         }
         let (hint_epoch, rate_hint) = self.own_hint(shared);

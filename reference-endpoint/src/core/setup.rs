@@ -11,6 +11,7 @@ use super::config::{Config, Misuse, StreamConfig};
 use super::connection::{Connection, Shared, State};
 use super::control::Purpose;
 use super::event::{Event, Status};
+use super::handshake::is_acceptable;
 use super::plane::{are_named, joinable};
 use super::stream::Stream;
 use super::transitions::{Event as Change, StreamEvent, StreamState, step};
@@ -41,6 +42,7 @@ impl Connection {
         let opening = self.state == State::Opening;
         let asked = |purpose| purpose == Purpose::Open;
         if !opening || self.requests.answered(id.value(), asked).is_none() {
+            shared.counters.stray += 1;
             return;
         }
         let (offered, agreed) = (self.mine, &accept.params);
@@ -80,6 +82,8 @@ impl Connection {
                 reject.reason
             );
             self.fail(now, Status::RetryExcErr, &message, shared);
+        } else {
+            shared.counters.stray += 1;
         }
     }
 
@@ -93,6 +97,7 @@ impl Connection {
         let confirming = self.state == State::Confirming && nonce == self.mine.nonce;
         let asked = |purpose| purpose == Purpose::Confirm;
         if !confirming || self.requests.answered(id.value(), asked).is_none() {
+            shared.counters.stray += 1;
             return;
         }
         self.connect(now, Change::ConfirmAck);
@@ -191,26 +196,37 @@ impl Connection {
         self.streams.insert(stream);
     }
 
+    /// Answers to STREAM_OPEN and STREAM_RESET that are remembered at a time: within the answer time a number rests several
+    /// times between two streams, and a few are asked for in vain.
+    pub(super) fn most_answers(&self) -> usize {
+        1024 + 16 * usize::from(self.agreed().streams)
+    }
+
     pub(super) fn on_stream_open(
         &mut self,
         now: u64,
-        (id, plane): (Psn, u8),
+        (id, plane, timestamp): (Psn, u8, u32),
         open: &StreamOpen,
         shared: &mut Shared<'_>,
     ) {
         if !self.is_up() {
+            shared.counters.stray += 1;
             return;
         }
-        if self.answers.has(now, id) {
+        if self.answers.answers_again(now, id) {
             if let Some(before) = self.answers.opened(id, open.stream) {
                 let body = Body::StreamOpenAck(answer_to(open, before));
                 self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
             }
             return;
         }
-        let overtaken = self.answers.is_overtaken(now, id, open.stream);
-        if overtaken || !self.answers.has_room(now) {
+        if self.answers.is_overtaken(now, id, open.stream) {
             shared.counters.misdirected += 1;
+            return;
+        }
+        let most = self.most_answers();
+        if !self.answers.has_room(now, most) {
+            shared.counters.unanswered += 1;
             return;
         }
         let number = open.stream;
@@ -232,6 +248,7 @@ impl Connection {
             step(&mut stream.state, StreamEvent::StreamOpen);
             stream.opened_by = Some(id);
             self.add_stream(stream, shared);
+            self.on_credit(now, timestamp, number, open.rq_limit);
             limit = self.report_credit(number, shared);
         }
         let rq_limit = limit;
@@ -254,6 +271,7 @@ impl Connection {
         let purpose = Purpose::StreamOpen(ack.stream);
         let asked = self.requests.answered(id.value(), |p| p == purpose);
         if asked.is_none() {
+            shared.counters.stray += 1;
             return;
         }
         let Some(stream) = self.streams.get_mut(ack.stream) else {
@@ -292,6 +310,14 @@ impl Connection {
         self.reset_unanswered(now, id, shared);
     }
 
+    /// One of the first streams has ended before it was known to be open: nobody waits for it any more.
+    pub(super) fn first_has_ended(&mut self, id: u16, shared: &mut Shared<'_>) {
+        if self.waits_for(id) {
+            self.first_opened += 1;
+            self.establish(shared);
+        }
+    }
+
     fn stream_opened(&mut self, id: u16, shared: &mut Shared<'_>) {
         if self.waits_for(id) {
             self.first_opened += 1;
@@ -327,6 +353,7 @@ fn is_offered(offered: &Params, agreed: &Params) -> bool {
         && (1..=offered.msg_window).contains(&agreed.msg_window)
         && (256..=offered.payload_size).contains(&agreed.payload_size)
         && agreed.payload_size.is_power_of_two()
+        && is_acceptable(agreed)
         && agreed.vector_width == offered.vector_width
         && agreed.ts_unit >= 1
         && agreed.hint_support <= 1

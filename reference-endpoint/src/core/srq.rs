@@ -27,6 +27,8 @@ pub(super) type Who = (u32, u16);
 pub(super) struct Srqs {
     queues: BTreeMap<u32, Queue>,
     next: u32,
+    /// Order of posting among the receives of all queues.
+    order: u64,
 }
 
 impl Srqs {
@@ -52,10 +54,12 @@ impl Srqs {
 
     /// Adds a receive. False when there is no such queue.
     pub(super) fn post(&mut self, id: u32, receive: Receive) -> bool {
+        let order = self.order;
         let queue = self.queues.get_mut(&id);
-        queue
-            .map(|queue| queue.receives.push_back(receive))
-            .is_some()
+        let receive = Receive { order, ..receive };
+        let posted = queue.map(|queue| queue.receives.push_back(receive));
+        self.order += 1;
+        posted.is_some()
     }
 
     /// The stream that has waited longest for a receive.

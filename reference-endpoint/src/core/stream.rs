@@ -6,6 +6,7 @@ use metaroce_wire::metaroce::NakCode;
 use metaroce_wire::serial::{Msn, Psn, Rqsn};
 
 use super::config::StreamConfig;
+use super::event::WorkKind;
 use super::inbox::{Extras, Inbox};
 use super::outbox::Outbox;
 use super::transitions::StreamState;
@@ -61,6 +62,8 @@ pub(super) struct Rare {
     pub ask_credit_at: u64,
     /// It waits for credit.
     pub starving: bool,
+    /// Operations that are under way until the stream has been reset.
+    pub over: Vec<WorkKind>,
 }
 
 /// One stream, both directions.
@@ -69,6 +72,8 @@ pub(super) struct Stream {
     pub state: StreamState,
     /// It stands in the row of streams with something new to send.
     pub active: bool,
+    /// It stands in the row of those whose next operation waits for one of another stream.
+    pub waiting: bool,
     pub config: StreamConfig,
     /// Transaction that opened it, at the side that was asked.
     pub opened_by: Option<Psn>,
@@ -85,6 +90,7 @@ impl Stream {
             id,
             state: StreamState::None,
             active: false,
+            waiting: false,
             config,
             opened_by: None,
             tx: Outbox::new(first_msn, first_rqsn),

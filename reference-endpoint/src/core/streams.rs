@@ -38,8 +38,9 @@ impl Streams {
         }
     }
 
-    pub(super) fn remove(&mut self, id: u16) -> Option<Stream> {
-        self.place(id).ok().map(|at| *self.sorted.remove(at))
+    /// Removes the streams for which `keeps` is false.
+    pub(super) fn retain(&mut self, mut keeps: impl FnMut(&mut Stream) -> bool) {
+        self.sorted.retain_mut(|stream| keeps(stream));
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Stream> {

@@ -17,6 +17,8 @@ use super::transitions::{PathEvent, PathState, step, step_to};
 
 /// Packets past the cumulative acknowledgment, at most (REL-003).
 const MOST_IN_FLIGHT: u32 = Sack::BITS;
+/// New packets before the first report, at most.
+const MOST_UNHEARD: u32 = 16;
 /// Timeouts in a row after which a path has failed in any case.
 const MOST_TIMEOUTS: u32 = 7;
 /// Transmissions after which a packet waits for the timeout before each further one (REL-060).
@@ -62,15 +64,13 @@ struct Sent {
     /// Times of its first and of its latest transmission.
     first: u64,
     latest: u64,
-    /// While it waits: until when. After a gap was reported for it: when the gap counts as evidence.
+    /// While it waits: until when. While it flies: when a gap was reported for it. While it is lost: 0 when it was held.
     at: u64,
-    /// Those that were refused with RNR left out.
+    /// Counted anew after each NAK RNR.
     transmissions: u8,
     /// Times that it was refused with RNR.
     not_ready: u8,
     fate: Fate,
-    /// It used up a window when it was sent new.
-    used_up: bool,
     /// A gap has shown it to be lost.
     by_gap: bool,
 }
@@ -96,6 +96,10 @@ pub(super) struct Report<'r> {
     pub trigger: Option<u64>,
     /// The probe that it answers.
     pub probe: Option<u64>,
+    /// When the window of the connection was used up last.
+    pub used_up_at: Option<u64>,
+    /// The peer has seen a duplicate.
+    pub duplicate: bool,
 }
 
 /// What a report has shown.
@@ -103,8 +107,8 @@ pub(super) struct Report<'r> {
 pub(super) struct Shown {
     /// Packets newly acknowledged.
     pub newly: u32,
-    /// One of them used up a window when it was sent.
-    pub used_up: bool,
+    /// Those of them that were in flight when a window was used up (CC-013).
+    pub tested: u32,
     /// A gap has been reported that counts as evidence.
     pub gap: bool,
 }
@@ -144,6 +148,8 @@ pub(super) struct TxPath {
     /// Times of the transmissions that an echo can belong to, rising.
     stamps: VecDeque<u64>,
     last_stamp: Option<u64>,
+    /// Stamp of the latest packet after which a window was used up.
+    used_up_at: Option<u64>,
     /// The latest transmission, acknowledgment or timeout.
     progress: u64,
     /// A packet is lost that has been sent as often as is allowed.
@@ -185,6 +191,7 @@ impl TxPath {
             acked: 0,
             stamps: VecDeque::new(),
             last_stamp: None,
+            used_up_at: None,
             progress: 0,
             exhausted: false,
             changed: None,
@@ -199,14 +206,15 @@ impl TxPath {
         }
     }
 
-    /// Begins an epoch with `first` as its first PSN. Only the clock of transmissions and the totals go on.
-    pub(super) fn begin_epoch(&mut self, epoch: u8, first: Psn, peer_ack_delay: u64) {
+    /// Begins an epoch with `first` as its first PSN, which a report has opened at `now`. Only the clock of transmissions and
+    /// the totals go on: an echo of an earlier epoch proves nothing (REL-059).
+    pub(super) fn begin_epoch(&mut self, now: u64, epoch: u8, first: Psn, peer_ack_delay: u64) {
         *self = Self {
             epoch,
             state: self.state,
             totals: self.totals,
             last_stamp: self.last_stamp,
-            stamps: std::mem::take(&mut self.stamps),
+            acked_at: Some(now),
             ..Self::new(first, self.port, self.plane, peer_ack_delay)
         };
     }
@@ -218,9 +226,15 @@ impl TxPath {
         self.in_flight
     }
 
-    /// Whether the 256 bits of the vector and the state of the path allow a new packet.
+    /// Whether the 256 bits of the vector and the state of the path allow a new packet. Before anything is heard of the path
+    /// there are 16 in all, those included that a NAK has taken out of flight (PATH-010).
     pub(super) fn takes_new(&self) -> bool {
-        self.state.is_alive() && (self.sent.len() as u32) < MOST_IN_FLIGHT
+        let most = if self.acked_at.is_some() {
+            MOST_IN_FLIGHT
+        } else {
+            MOST_UNHEARD
+        };
+        self.state.is_alive() && (self.sent.len() as u32) < most
     }
 
     /// Whether the next new packet is the last that the vector allows.
@@ -283,7 +297,7 @@ impl TxPath {
         self.stamps.binary_search(&stamp).is_ok().then_some(stamp)
     }
 
-    /// Notes a first transmission; returns its PSN and timestamp. `used_up` says that nothing more may follow for now.
+    /// Notes a first transmission; returns its PSN and timestamp. `used_up` says that a window has no room any more.
     pub(super) fn send_new(&mut self, now: u64, carried: Carried, used_up: bool) -> (Psn, u32) {
         let (psn, stamp) = (self.next, self.next_stamp(now));
         self.sent.push_back(Sent {
@@ -294,12 +308,15 @@ impl TxPath {
             transmissions: 1,
             not_ready: 0,
             fate: Fate::Flying,
-            used_up,
             by_gap: false,
         });
+        if used_up {
+            self.used_up_at = Some(stamp);
+        }
         self.next = self.next.add(1);
         self.in_flight += 1;
-        self.transmitted(now);
+        self.progress = now;
+        self.transmitted();
         (psn, stamp as u32)
     }
 
@@ -312,26 +329,38 @@ impl TxPath {
             sent.at = NEVER;
             sent.fate = Fate::Flying;
             let by_gap = std::mem::take(&mut sent.by_gap);
+            let refused = sent.not_ready > 0;
             self.repaired |= by_gap;
             self.lost -= 1;
             self.in_flight += 1;
+            // Whoever is refused again and again must not put off the questions for the others.
+            if !refused || !self.waits_for_others() {
+                self.progress = now;
+            }
         }
         self.totals.retransmissions += 1;
-        self.transmitted(now);
+        self.transmitted();
         stamp as u32
     }
 
-    fn transmitted(&mut self, now: u64) {
+    /// Whether a packet is unacknowledged that was never refused with RNR.
+    fn waits_for_others(&self) -> bool {
+        let asked = |sent: &Sent| sent.not_ready == 0;
+        let open = |sent: &Sent| matches!(sent.fate, Fate::Flying | Fate::Lost | Fate::Guessed);
+        self.sent.iter().any(|sent| asked(sent) && open(sent))
+    }
+
+    fn transmitted(&mut self) {
         self.totals.packets += 1;
-        self.progress = now;
         if self.state == PathState::Probing {
             step(&mut self.state, PathEvent::Sent);
         }
     }
 
-    /// When a lost packet may be sent again: at once, but for one that has been lost many times (REL-060, REL-061).
+    /// When a lost packet may be sent again: at once, but for one that has been lost many times (REL-060, REL-061). What a
+    /// timeout supposes to be lost has had its wait, and so has what was held.
     fn free_at(&self, sent: &Sent) -> u64 {
-        if sent.transmissions < PROMPT_TRANSMISSIONS {
+        if sent.transmissions < PROMPT_TRANSMISSIONS || sent.fate == Fate::Guessed || sent.at == 0 {
             return 0;
         }
         sent.latest + self.rtt.timeout(self.timeouts)
@@ -343,7 +372,10 @@ impl TxPath {
         if self.lost == 0 || !self.state.is_alive() {
             return None;
         }
-        let goes = |sent: &Sent| sent.fate == Fate::Lost || room && sent.fate == Fate::Guessed;
+        let goes = |sent: &Sent| {
+            (sent.fate == Fate::Lost || room && sent.fate == Fate::Guessed)
+                && sent.transmissions < MOST_TRANSMISSIONS
+        };
         let mut all = (0..).zip(&self.sent);
         let (i, sent) = all.find(|(_, sent)| goes(sent) && self.free_at(sent) <= now)?;
         Some((self.base.add(i), sent.carried))
@@ -375,6 +407,7 @@ impl TxPath {
         let ahead = self.is_possible(report)?;
         let mut shown = Shown::default();
         let mut evidence = report.trigger;
+        let used_up_at = self.used_up_at.max(report.used_up_at);
         for (i, sent) in (1i64..).zip(self.sent.iter_mut()) {
             let arrived = i <= ahead || report.sack.bit((i - ahead - 1) as u32);
             if !arrived || sent.fate == Fate::Acked {
@@ -390,7 +423,7 @@ impl TxPath {
             // Which transmission it was is not known here; the first is the one that proves least (REL-054).
             evidence = evidence.max(Some(sent.first));
             shown.newly += 1;
-            shown.used_up |= sent.used_up;
+            shown.tested += u32::from(used_up_at.is_some_and(|at| sent.first <= at));
             out.push(sent.carried);
         }
         while self
@@ -402,8 +435,15 @@ impl TxPath {
             self.acked -= 1;
             self.base = self.base.add(1);
         }
+        // It would be ahead again when half of all PSNs have been used up.
+        if self.first_since_change.precedes(self.base) {
+            self.first_since_change = self.base;
+        }
         if self.exhausted {
             self.exhausted = self.sent.iter().any(is_out);
+        }
+        if report.duplicate {
+            self.on_duplicate_seen(now);
         }
         if self.allowance > 0 && now >= self.allowance_raised + 16 * self.rtt.smoothed_or_half() {
             self.allowance = 0;
@@ -445,18 +485,20 @@ impl TxPath {
             // A probe that was sent when the old route can hold nothing any more has overtaken all of it (REL-040).
             let overtakes = |probe: u64| sent.latest < probe && (!overlaps || probe >= grace);
             let by_probe = probe.is_some_and(overtakes);
-            if !by_probe && sent.at == NEVER {
-                if evidence.is_none_or(|evidence| evidence <= sent.latest) {
-                    continue;
-                }
-                let end = if overlaps {
-                    grace.max(now + smoothed / 4)
-                } else {
-                    now
-                };
-                sent.at = end.max(now + self.allowance);
+            if sent.at == NEVER && evidence.is_some_and(|evidence| evidence > sent.latest) {
+                sent.at = now;
             }
-            if by_probe || sent.at <= now {
+            if !by_probe && sent.at == NEVER {
+                continue;
+            }
+            // A later change of route or a longer allowance puts it off further (PATH-013, PATH-018).
+            let end = if overlaps {
+                grace.max(sent.at.saturating_add(smoothed / 4))
+            } else {
+                sent.at
+            };
+            let due = end.max(sent.at.saturating_add(self.allowance));
+            if by_probe || due <= now {
                 if sent.fate == Fate::Flying {
                     self.in_flight -= 1;
                     self.lost += 1;
@@ -468,7 +510,7 @@ impl TxPath {
                 sent.by_gap = !by_probe;
                 shown.gap |= !by_probe;
             } else {
-                gap_due = gap_due.min(sent.at);
+                gap_due = gap_due.min(due);
             }
         }
         self.gap_due = gap_due;
@@ -491,8 +533,8 @@ impl TxPath {
     }
 
     /// Notes that the peer has seen a duplicate: after a repair because of a gap the network is taken to reorder, and the
-    /// next gaps get more time (PATH-018).
-    pub(super) fn on_duplicate_seen(&mut self, now: u64) {
+    /// gaps get more time, those of the same report included (PATH-018).
+    fn on_duplicate_seen(&mut self, now: u64) {
         if self.repaired {
             let smoothed = self.rtt.smoothed_or_half();
             self.allowance = (self.allowance + smoothed / 4).min(smoothed);
@@ -513,14 +555,15 @@ impl TxPath {
     /// Notes that the packet under `psn` met no receive: it waits until `until`. Returns how often that has happened, this
     /// time included if it `counts`.
     pub(super) fn on_not_ready(&mut self, psn: Psn, until: u64, counts: bool) -> u8 {
-        let Some(sent) = self.at(psn) else { return 0 };
+        // An operation can be refused that was acknowledged; its packet has arrived and is past holding.
+        let Some(sent) = self.at(psn).filter(|sent| sent.fate != Fate::Acked) else {
+            return 0;
+        };
         let before = sent.fate;
         sent.fate = Fate::Waiting;
         sent.at = until;
         sent.not_ready = sent.not_ready.saturating_add(u8::from(counts));
-        if before != Fate::Waiting {
-            sent.transmissions = sent.transmissions.saturating_sub(1);
-        }
+        sent.transmissions = 0;
         let times = sent.not_ready;
         self.hold(before);
         times
@@ -528,7 +571,9 @@ impl TxPath {
 
     /// Notes that the packet under `psn` was refused for good.
     pub(super) fn on_refused(&mut self, psn: Psn) {
-        let Some(sent) = self.at(psn) else { return };
+        let Some(sent) = self.at(psn).filter(|sent| sent.fate != Fate::Acked) else {
+            return;
+        };
         let before = std::mem::replace(&mut sent.fate, Fate::Refused);
         self.hold(before);
     }
@@ -549,7 +594,7 @@ impl TxPath {
         };
         for sent in self.sent.iter_mut().filter(held) {
             sent.fate = Fate::Lost;
-            sent.at = NEVER;
+            sent.at = 0;
             self.held -= 1;
             self.lost += 1;
         }
@@ -619,7 +664,7 @@ impl TxPath {
             let over = |s: &&mut Sent| s.fate == Fate::Waiting && s.at <= now;
             for sent in self.sent.iter_mut().filter(over) {
                 sent.fate = Fate::Lost;
-                sent.at = NEVER;
+                sent.at = 0;
                 self.held -= 1;
                 self.lost += 1;
             }
@@ -658,6 +703,17 @@ impl TxPath {
         Some(Due::Timeout)
     }
 
+    /// Takes what is in flight for lost: the path is given up, and others go on without it.
+    pub(super) fn give_up(&mut self) {
+        for sent in &mut self.sent {
+            if sent.fate == Fate::Flying {
+                sent.fate = Fate::Guessed;
+                self.lost += 1;
+            }
+        }
+        self.in_flight = 0;
+    }
+
     /// The final report of the epoch: what is newly acknowledged is added to `newly`, what the peer has not got, with the
     /// time until which it waits, to `missing`. False when the report cannot be true (PATH-040).
     pub(super) fn end_epoch(
@@ -672,6 +728,8 @@ impl TxPath {
             sack,
             trigger: None,
             probe: None,
+            used_up_at: None,
+            duplicate: false,
         };
         let Some(ahead) = self.is_possible(&report).filter(|&ahead| ahead >= 0) else {
             return false;

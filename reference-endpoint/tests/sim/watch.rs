@@ -269,7 +269,7 @@ impl Watch {
                     .sent
                     .get_mut(&nak.offending_psn.value())
                 {
-                    *times = times.saturating_sub(1);
+                    *times = 0;
                 }
             }
             // What answers a probe for the second time counts no more (CONN-043).

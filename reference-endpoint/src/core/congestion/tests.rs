@@ -12,7 +12,7 @@ fn near(a: f64, b: f64) {
 /// Windows that are out of their start, in all one path with 16 packets and alpha 1 still.
 fn grown() -> Congestion {
     let mut windows = Congestion::new(1);
-    windows.on_acked(0, 0, 1, false, 1, SRTT);
+    windows.on_acked(0, 0, (1, 0), 1, SRTT);
     near(windows.window(0), 8.0);
     windows.set(0, FIRST_WINDOW);
     windows
@@ -52,29 +52,28 @@ fn parts_of_packets_count() {
     windows.set(0, 16.5);
     assert!(windows.room(0, 0, 16, 16, SRTT));
     assert!(!windows.room(0, 0, 17, 17, SRTT));
-    assert!(!windows.uses_up(0, 15, 15) && windows.uses_up(0, 16, 16));
+    assert!(!windows.uses_up(0, 15) && windows.uses_up(0, 16));
 }
 
 /// A packet that fills either window uses it up.
 #[test]
 fn either_window_is_used_up() {
     let windows = Congestion::new(2);
-    assert!(windows.uses_up(0, 15, 15));
-    assert!(windows.uses_up(0, 3, 31));
-    assert!(!windows.uses_up(0, 14, 30));
+    assert!(windows.uses_up(0, 15) && !windows.uses_up(0, 14));
+    assert!(windows.uses_up_all(31) && !windows.uses_up_all(30));
 }
 
 /// CC-004, rule 2: one for each packet, and so the connection's, up to 256.
 #[test]
 fn the_start_doubles() {
     let mut windows = Congestion::new(2);
-    windows.on_acked(0, MS, 16, true, 0, SRTT);
+    windows.on_acked(0, MS, (16, 16), 0, SRTT);
     assert_eq!((windows.window(0), windows.window(1)), (32.0, 16.0));
     assert_eq!(windows.connection_window(), 48.0);
-    windows.on_acked(0, MS, 250, true, 0, SRTT);
+    windows.on_acked(0, MS, (250, 250), 0, SRTT);
     assert_eq!(windows.window(0), 256.0);
     assert_eq!(windows.connection_window(), 272.0);
-    windows.on_acked(0, MS, 256, true, 0, SRTT);
+    windows.on_acked(0, MS, (256, 256), 0, SRTT);
     assert_eq!(windows.connection_window(), 272.0);
 }
 
@@ -82,10 +81,10 @@ fn the_start_doubles() {
 #[test]
 fn growth_is_one_packet_per_round_of_all() {
     let mut windows = Congestion::new(4);
-    (0..4).for_each(|path| windows.on_acked(path, 0, 1, true, 1, SRTT));
+    (0..4).for_each(|path| windows.on_acked(path, 0, (1, 1), 1, SRTT));
     near(windows.connection_window(), 32.0);
     for path in 0..4 {
-        windows.on_acked(path, MS, 8, true, 0, SRTT);
+        windows.on_acked(path, MS, (8, 8), 0, SRTT);
     }
     assert!(windows.connection_window() <= 33.0 && windows.connection_window() > 32.95);
     near(windows.sum, windows.connection_window());
@@ -96,7 +95,7 @@ fn growth_is_one_packet_per_round_of_all() {
 fn a_small_window_grows_by_no_more_than_one() {
     let mut windows = grown();
     windows.set(0, 0.25);
-    windows.on_acked(0, MS, 1, true, 0, SRTT);
+    windows.on_acked(0, MS, (1, 1), 0, SRTT);
     assert_eq!(windows.window(0), 1.25);
     near(windows.connection_window(), 1.25);
 }
@@ -105,8 +104,8 @@ fn a_small_window_grows_by_no_more_than_one() {
 #[test]
 fn one_large_acknowledgment_is_as_many_small_ones() {
     let (mut once, mut often) = (grown(), grown());
-    once.on_acked(0, MS, 64, true, 0, SRTT);
-    (0..64).for_each(|_| often.on_acked(0, MS, 1, true, 0, SRTT));
+    once.on_acked(0, MS, (64, 64), 0, SRTT);
+    (0..64).for_each(|_| often.on_acked(0, MS, (1, 1), 0, SRTT));
     near(once.window(0), often.window(0));
     near(once.connection_window(), often.connection_window());
 }
@@ -115,13 +114,13 @@ fn one_large_acknowledgment_is_as_many_small_ones() {
 #[test]
 fn what_is_not_used_up_does_not_grow() {
     let mut windows = Congestion::new(1);
-    windows.on_acked(0, MS, 8, false, 0, SRTT);
+    windows.on_acked(0, MS, (8, 0), 0, SRTT);
     assert_eq!(
         (windows.window(0), windows.connection_window()),
         (16.0, 16.0)
     );
     let mut windows = grown();
-    windows.on_acked(0, MS, 8, false, 0, SRTT);
+    windows.on_acked(0, MS, (8, 0), 0, SRTT);
     assert_eq!(
         (windows.window(0), windows.connection_window()),
         (16.0, 16.0)
@@ -132,13 +131,13 @@ fn what_is_not_used_up_does_not_grow() {
 #[test]
 fn marks_cut_once_per_round() {
     let mut windows = Congestion::new(2);
-    windows.on_acked(0, MS, 8, true, 2, SRTT);
+    windows.on_acked(0, MS, (8, 8), 2, SRTT);
     near(windows.window(0), 8.0);
     near(windows.connection_window(), 24.0);
-    windows.on_acked(0, 2 * MS - 1, 8, true, 8, SRTT);
+    windows.on_acked(0, 2 * MS - 1, (8, 8), 8, SRTT);
     near(windows.window(0), 8.0);
     near(windows.connection_window(), 24.0);
-    windows.on_acked(0, 2 * MS, 8, true, 1, SRTT);
+    windows.on_acked(0, 2 * MS, (8, 8), 1, SRTT);
     let alpha = 15.0 / 16.0 + 11.0 / 24.0 / 16.0;
     near(windows.alpha(0), alpha);
     near(windows.window(0), 8.0 * (1.0 - alpha / 2.0));
@@ -149,14 +148,14 @@ fn marks_cut_once_per_round() {
 #[test]
 fn marks_that_come_after_their_packets_cut() {
     let mut windows = Congestion::new(1);
-    windows.on_acked(0, MS, 8, false, 0, SRTT);
-    windows.on_acked(0, MS + 9, 0, false, 8, SRTT);
+    windows.on_acked(0, MS, (8, 0), 0, SRTT);
+    windows.on_acked(0, MS + 9, (0, 0), 8, SRTT);
     near(windows.window(0), 8.0);
-    windows.on_acked(0, 2 * MS, 0, false, 8, SRTT);
+    windows.on_acked(0, 2 * MS, (0, 0), 8, SRTT);
     assert_eq!(windows.alpha(0), 1.0, "no more than all are marked");
-    windows.on_acked(0, 4 * MS, 0, false, 8, SRTT);
+    windows.on_acked(0, 4 * MS, (0, 0), 8, SRTT);
     assert_eq!(windows.alpha(0), 1.0);
-    windows.on_acked(0, 6 * MS, 0, true, 0, SRTT);
+    windows.on_acked(0, 6 * MS, (0, 0), 0, SRTT);
     near(windows.window(0), 4.0);
 }
 
@@ -164,10 +163,10 @@ fn marks_that_come_after_their_packets_cut() {
 #[test]
 fn marks_of_one_path_are_not_those_of_another() {
     let mut windows = Congestion::new(2);
-    windows.on_acked(0, MS, 8, true, 8, SRTT);
+    windows.on_acked(0, MS, (8, 8), 8, SRTT);
     windows.on_timeout(0);
     assert_eq!((windows.window(1), windows.alpha(1)), (16.0, 1.0));
-    windows.on_acked(1, MS, 4, true, 0, SRTT);
+    windows.on_acked(1, MS, (4, 4), 0, SRTT);
     assert_eq!(windows.window(1), 20.0);
 }
 
@@ -175,18 +174,18 @@ fn marks_of_one_path_are_not_those_of_another() {
 #[test]
 fn alpha_follows_the_marked_part() {
     let mut windows = Congestion::new(1);
-    windows.on_acked(0, 0, 10, false, 0, SRTT);
-    windows.on_acked(0, MS / 2, 10, false, 0, SRTT);
+    windows.on_acked(0, 0, (10, 0), 0, SRTT);
+    windows.on_acked(0, MS / 2, (10, 0), 0, SRTT);
     assert_eq!(windows.alpha(0), 1.0, "the period is not over");
-    windows.on_acked(0, MS, 20, false, 10, SRTT);
+    windows.on_acked(0, MS, (20, 0), 10, SRTT);
     let mut alpha = 15.0 / 16.0 + 0.25 / 16.0;
     near(windows.alpha(0), alpha);
-    windows.on_acked(0, 2 * MS - 1, 10, false, 10, SRTT);
+    windows.on_acked(0, 2 * MS - 1, (10, 0), 10, SRTT);
     near(windows.alpha(0), alpha);
-    windows.on_acked(0, 5 * MS, 10, false, 0, SRTT);
+    windows.on_acked(0, 5 * MS, (10, 0), 0, SRTT);
     alpha = alpha * 15.0 / 16.0 + 0.5 / 16.0;
     near(windows.alpha(0), alpha);
-    windows.on_acked(0, 6 * MS, 10, false, 0, SRTT);
+    windows.on_acked(0, 6 * MS, (10, 0), 0, SRTT);
     near(windows.alpha(0), alpha * 15.0 / 16.0);
 }
 
@@ -194,11 +193,11 @@ fn alpha_follows_the_marked_part() {
 #[test]
 fn alpha_waits_for_a_sample() {
     let mut windows = Congestion::new(1);
-    windows.on_acked(0, 0, 10, false, 0, None);
-    windows.on_acked(0, 200 * MS, 10, false, 0, None);
-    windows.on_acked(0, 300 * MS, 10, false, 0, SRTT);
+    windows.on_acked(0, 0, (10, 0), 0, None);
+    windows.on_acked(0, 200 * MS, (10, 0), 0, None);
+    windows.on_acked(0, 300 * MS, (10, 0), 0, SRTT);
     assert_eq!(windows.alpha(0), 1.0);
-    windows.on_acked(0, 301 * MS, 10, false, 0, SRTT);
+    windows.on_acked(0, 301 * MS, (10, 0), 0, SRTT);
     near(windows.alpha(0), 15.0 / 16.0);
 }
 
@@ -207,10 +206,10 @@ fn alpha_waits_for_a_sample() {
 fn alpha_comes_before_the_cut() {
     let mut windows = grown();
     for round in 1..200 {
-        windows.on_acked(0, round * MS, 16, false, 0, SRTT);
+        windows.on_acked(0, round * MS, (16, 0), 0, SRTT);
     }
     assert!(windows.alpha(0) < 1e-4);
-    windows.on_acked(0, 200 * MS, 16, true, 16, SRTT);
+    windows.on_acked(0, 200 * MS, (16, 16), 16, SRTT);
     near(windows.alpha(0), 1.0 / 16.0);
     near(windows.window(0), 16.0 * (1.0 - 1.0 / 32.0));
 }
@@ -224,7 +223,7 @@ fn a_timeout_leaves_one_packet() {
         (windows.window(0), windows.connection_window()),
         (1.0, 17.0)
     );
-    windows.on_acked(0, MS, 1, true, 0, SRTT);
+    windows.on_acked(0, MS, (1, 1), 0, SRTT);
     near(windows.window(0), 1.0 + 1.0 / 17.0);
     windows.set(0, 0.5);
     windows.on_timeout(0);
@@ -235,7 +234,7 @@ fn a_timeout_leaves_one_packet() {
 #[test]
 fn a_gap_without_ecn_halves() {
     let mut windows = Congestion::new(2);
-    windows.on_acked(0, MS, 8, true, 8, SRTT);
+    windows.on_acked(0, MS, (8, 8), 8, SRTT);
     near(windows.window(0), 8.0);
     windows.on_gap_without_ecn(0, MS, SRTT);
     windows.on_gap_without_ecn(0, 2 * MS - 1, SRTT);
@@ -243,10 +242,10 @@ fn a_gap_without_ecn_halves() {
     near(windows.connection_window(), 20.0);
     windows.on_gap_without_ecn(0, 2 * MS, SRTT);
     near(windows.window(0), 2.0);
-    windows.on_acked(0, 2 * MS, 8, true, 8, SRTT);
+    windows.on_acked(0, 2 * MS, (8, 8), 8, SRTT);
     near(windows.window(0), 1.0);
     windows.on_gap_without_ecn(1, 2 * MS, SRTT);
-    windows.on_acked(1, 3 * MS, 1, true, 0, SRTT);
+    windows.on_acked(1, 3 * MS, (1, 1), 0, SRTT);
     near(windows.window(1), 8.0 + 1.0 / 9.0);
     (3..20).for_each(|i| windows.on_gap_without_ecn(0, i * MS, SRTT));
     assert_eq!(windows.window(0), 1.0 / 16.0);
@@ -259,7 +258,7 @@ fn windows_below_one_are_paced() {
     windows.on_sent(0, 0, SRTT);
     assert_eq!(windows.next_room(0, SRTT), None);
     for i in 1..40 {
-        windows.on_acked(0, i * MS, 1, true, 1, SRTT);
+        windows.on_acked(0, i * MS, (1, 1), 1, SRTT);
     }
     assert_eq!(windows.window(0), 1.0 / 16.0);
     assert_eq!(windows.connection_window(), 1.0, "CC-008");
@@ -275,7 +274,7 @@ fn windows_below_one_are_paced() {
 #[test]
 fn a_large_window_is_not_sent_in_one_burst() {
     let mut windows = Congestion::new(1);
-    (0..300).for_each(|_| windows.on_acked(0, 0, 1, true, 0, SRTT));
+    (0..300).for_each(|_| windows.on_acked(0, 0, (1, 1), 0, SRTT));
     assert_eq!(windows.window(0), 256.0);
     let send = |windows: &mut Congestion, now| {
         let sent = (0..256)
@@ -300,8 +299,8 @@ fn a_large_window_is_not_sent_in_one_burst() {
 fn a_marked_path_is_hot_for_one_round() {
     let mut windows = Congestion::new(2);
     assert!(!windows.is_hot(0, 0, SRTT));
-    windows.on_acked(0, MS, 8, true, 1, SRTT);
-    windows.on_acked(0, MS + 9, 8, true, 1, SRTT);
+    windows.on_acked(0, MS, (8, 8), 1, SRTT);
+    windows.on_acked(0, MS + 9, (8, 8), 1, SRTT);
     assert!(windows.is_hot(0, 2 * MS + 8, SRTT));
     assert!(!windows.is_hot(0, 2 * MS + 9, SRTT));
     assert!(!windows.is_hot(1, MS, SRTT));
@@ -311,8 +310,8 @@ fn a_marked_path_is_hot_for_one_round() {
 #[test]
 fn a_pause_takes_windows_back() {
     let mut windows = Congestion::new(3);
-    windows.on_acked(0, 0, 100, true, 0, SRTT);
-    windows.on_acked(1, 0, 100, true, 0, SRTT);
+    windows.on_acked(0, 0, (100, 100), 0, SRTT);
+    windows.on_acked(1, 0, (100, 100), 0, SRTT);
     windows.on_timeout(2);
     windows.on_pause(0);
     assert_eq!((windows.window(0), windows.window(1)), (16.0, 116.0));
@@ -326,13 +325,13 @@ fn a_pause_takes_windows_back() {
 #[test]
 fn retired_and_opened_again() {
     let mut windows = Congestion::new(2);
-    windows.on_acked(0, MS, 8, true, 8, SRTT);
-    windows.on_acked(0, 2 * MS, 8, true, 0, SRTT);
+    windows.on_acked(0, MS, (8, 8), 8, SRTT);
+    windows.on_acked(0, 2 * MS, (8, 8), 0, SRTT);
     windows.retire(0);
     assert_eq!(windows.window(0), 0.0);
     near(windows.connection_window(), 16.0);
     assert!(!windows.room(0, 3 * MS, 0, 0, SRTT));
-    windows.on_acked(0, 3 * MS, 8, true, 0, SRTT);
+    windows.on_acked(0, 3 * MS, (8, 8), 0, SRTT);
     assert_eq!(
         windows.window(0),
         0.0,
@@ -342,7 +341,7 @@ fn retired_and_opened_again() {
     assert_eq!((windows.window(0), windows.alpha(0)), (16.0, 1.0));
     near(windows.connection_window(), 32.0);
     assert!(!windows.is_hot(0, 2 * MS, SRTT));
-    windows.on_acked(0, 3 * MS, 8, true, 0, SRTT);
+    windows.on_acked(0, 3 * MS, (8, 8), 0, SRTT);
     assert_eq!(windows.window(0), 24.0);
     windows.retire(1);
     windows.retire(0);
@@ -398,7 +397,7 @@ fn by_the_letter(window: f64, op: Op, old: Path, new: Path, sum: f64) -> f64 {
 fn the_sum_does_not_drift() {
     let mut windows = Congestion::new(8);
     windows.sum += 1e-6;
-    (0..u64::from(CHANGES)).for_each(|i| windows.on_acked(3, i, 1, true, 0, SRTT));
+    (0..u64::from(CHANGES)).for_each(|i| windows.on_acked(3, i, (1, 1), 0, SRTT));
     assert_eq!(windows.sum, 7.0 * 16.0 + 256.0);
 }
 
@@ -414,7 +413,7 @@ proptest! {
             let (state, sum) = (windows.paths.clone(), windows.sum);
             let old = state[path];
             match op {
-                Op::Acked(packets, full, marked) => windows.on_acked(path, now, packets, full, marked, SRTT),
+                Op::Acked(packets, full, marked) => { let tested = if full { packets } else { 0 }; windows.on_acked(path, now, (packets, tested), marked, SRTT) }
                 Op::Timeout => windows.on_timeout(path),
                 Op::Gap => windows.on_gap_without_ecn(path, now, SRTT),
                 Op::Pause => windows.on_pause(path),

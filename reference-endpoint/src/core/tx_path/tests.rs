@@ -59,12 +59,37 @@ fn report_of(
         sack: &sack,
         trigger,
         probe,
+        used_up_at: None,
+        duplicate: false,
     };
     path.on_report(now, &report, &mut Vec::new())
 }
 
 fn timer(path: &mut TxPath, now: u64) -> Option<Due> {
     path.on_timer(now, &mut Shown::default())
+}
+
+/// CC-013: all that is in flight when a window is used up, and nothing that leaves later.
+#[test]
+fn what_was_in_flight_when_a_window_was_full_lets_it_grow() {
+    let mut path = path(3);
+    assert_eq!(report(&mut path, 9_000, psn(0), &[]).unwrap().tested, 0);
+    path.send_new(9_001, carried(3), true);
+    path.send_new(9_002, carried(4), false);
+    let shown = report(&mut path, 10_000, psn(4), &[]).unwrap();
+    assert_eq!((shown.newly, shown.tested), (4, 3));
+    path.send_new(11_000, carried(5), false);
+    path.send_new(11_001, carried(6), false);
+    let report = Report {
+        cum: psn(6),
+        sack: &Sack::EMPTY,
+        trigger: None,
+        probe: None,
+        used_up_at: Some(11_000),
+        duplicate: false,
+    };
+    let shown = path.on_report(12_000, &report, &mut Vec::new()).unwrap();
+    assert_eq!((shown.newly, shown.tested), (2, 1), "by the connection");
 }
 
 #[test]
@@ -236,6 +261,29 @@ fn after_eight_transmissions_a_repair_waits_for_the_timeout() {
     assert_eq!(path.totals.retransmissions, 63, "REL-052");
 }
 
+/// REL-042: its wait was the timeout itself. With each doubling the next wait would have begun anew, for ever.
+#[test]
+fn at_a_timeout_a_packet_goes_at_once_however_often_it_was_sent() {
+    let mut path = path(1);
+    for now in 1..=7 {
+        let probe = path.send_probe(now * 10_000);
+        let stamp = path.transmission(probe as u32);
+        report_of(&mut path, now * 10_000, psn(0).sub(1), &[], None, stamp);
+        if path.next_lost(now * 10_000, true).is_some() {
+            path.send_again(now * 10_000, psn(0));
+        }
+    }
+    assert_eq!(path.totals.retransmissions, 7);
+    for _ in 0..3 {
+        let due = path.deadline().unwrap();
+        if timer(&mut path, due) == Some(Due::Timeout) {
+            assert_eq!(path.next_lost(due, true).map(|(psn, _)| psn), Some(psn(0)));
+            return;
+        }
+    }
+    panic!("no timeout");
+}
+
 #[test]
 fn a_gap_over_a_change_of_route_counts_when_the_grace_period_is_over() {
     let mut path = path(0);
@@ -341,6 +389,8 @@ fn counts_are_taken_from_acknowledgments_that_advance() {
             sack: &sack,
             trigger: None,
             probe: None,
+            used_up_at: None,
+            duplicate: false,
         };
         path.on_counts(&report, ce, ect)
     };
