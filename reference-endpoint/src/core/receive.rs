@@ -150,10 +150,10 @@ impl Connection {
             }
             Arrival::Duplicate => {
                 shared.counters.duplicates += 1;
-                rx.duplicate_seen = true;
-                rx.shift = rx.shift.wrapping_add(1);
+                let queued = rx.ack_now;
+                rx.take_again();
                 rx.trigger = Some(trigger);
-                if !std::mem::replace(&mut rx.ack_now, true) {
+                if !queued {
                     self.acks.push_back(path as u16);
                 }
                 return self.arrived(now, piece, shared);
@@ -277,7 +277,10 @@ impl Connection {
         };
         let (cum, sack, epoch) = (rx.cum, rx.sack(), rx.epoch);
         let shift = rx.shift;
-        rx.acknowledged();
+        let again = now + u64::from(self.mine.ack_delay) * 1000;
+        rx.acknowledged(again);
+        let due = rx.ack_due.unwrap_or(NEVER);
+        self.arm(due);
         let (opcode, body) = if sack.is_empty() {
             (Opcode::ACK, Body::Ack(Ack { header }))
         } else {

@@ -11,6 +11,8 @@ const WINDOW: u32 = Sack::BITS;
 const ACK_EVERY: u32 = 8;
 /// Payload bytes after which an acknowledgment is due (REL-047).
 const ACK_EVERY_BYTES: usize = 16 << 10;
+/// Arrivals after a sign of loss during which acknowledgments are repeated.
+const REPEATING: u32 = 256;
 
 /// What a PSN is to the receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub(super) struct RxPath {
     pub ack_due: Option<u64>,
     since_ack: u32,
     bytes_since_ack: usize,
+    /// Arrivals left during which acknowledgments are repeated.
+    repeating: u32,
     pub duplicate_seen: bool,
     pub out_of_window_seen: bool,
     /// Acknowledgments leave from another port after a duplicate (PATH-017): by how many ports they are shifted.
@@ -77,6 +81,7 @@ impl RxPath {
             ack_due: None,
             since_ack: 0,
             bytes_since_ack: 0,
+            repeating: 0,
             duplicate_seen: false,
             out_of_window_seen: false,
             shift: 0,
@@ -112,6 +117,11 @@ impl RxPath {
         if self.highest.precedes(psn) {
             self.highest = psn;
         }
+        self.repeating = if opens_gap {
+            REPEATING
+        } else {
+            self.repeating.saturating_sub(1)
+        };
         self.flip(psn);
         while self.has(self.cum.add(1)) {
             self.cum = self.cum.add(1);
@@ -130,6 +140,14 @@ impl RxPath {
         self.ack_now |= at_once || opens_gap || ce_changed || many;
     }
 
+    /// Notes that a packet has come again, because of a lost acknowledgment as like as not.
+    pub(super) fn take_again(&mut self) {
+        self.duplicate_seen = true;
+        self.shift = self.shift.wrapping_add(1);
+        self.repeating = REPEATING;
+        self.ack_now = true;
+    }
+
     pub(super) fn sack(&self) -> Sack {
         let mut sack = Sack::EMPTY;
         if self.cum.precedes(self.highest) {
@@ -142,10 +160,13 @@ impl RxPath {
         sack
     }
 
-    /// Forgets what the acknowledgment just made has told.
-    pub(super) fn acknowledged(&mut self) {
+    /// Forgets what the acknowledgment just made has told. Where packets get lost it is due once more at `again` if nothing
+    /// comes before: acknowledgments get lost too, and one that nothing follows would stop a small window for the two
+    /// round trips after which a sender asks.
+    pub(super) fn acknowledged(&mut self, again: u64) {
+        let news = self.since_ack > 0 || self.duplicate_seen;
         self.ack_now = false;
-        self.ack_due = None;
+        self.ack_due = (news && self.repeating > 0).then_some(again);
         self.since_ack = 0;
         self.bytes_since_ack = 0;
         self.duplicate_seen = false;
@@ -187,6 +208,29 @@ mod tests {
         assert_eq!(path.cum, Psn::new(255));
         assert!(path.sack().is_empty());
         assert_eq!((path.ce, path.ect), (0, 256));
+    }
+
+    /// An acknowledgment that nothing follows is due once more, and no more than that, after a gap and not long without one.
+    #[test]
+    fn acknowledgments_are_repeated_where_packets_get_lost() {
+        let mut path = RxPath::new(Psn::new(0));
+        path.take(Psn::new(0), Ecn::Ect0, 1, true);
+        path.acknowledged(500);
+        assert_eq!(path.ack_due, None, "nothing was lost");
+        path.take(Psn::new(2), Ecn::Ect0, 1, false);
+        path.acknowledged(600);
+        assert_eq!(path.ack_due, Some(600));
+        path.acknowledged(700);
+        assert_eq!(path.ack_due, None, "once is enough");
+        (3..258).for_each(|psn| path.take(Psn::new(psn), Ecn::Ect0, 1, false));
+        path.acknowledged(800);
+        assert_eq!(path.ack_due, Some(800));
+        path.take(Psn::new(1), Ecn::Ect0, 1, true);
+        path.acknowledged(900);
+        assert_eq!(path.ack_due, None, "it is long ago");
+        path.take_again();
+        path.acknowledged(1000);
+        assert_eq!(path.ack_due, Some(1000), "the one before may be lost");
     }
 
     #[test]
