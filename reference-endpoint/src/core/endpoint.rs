@@ -41,7 +41,7 @@ pub struct Endpoint {
     pub(super) srqs: Srqs,
     pub(super) shares: Shares,
     pub(super) service: Option<Service>,
-    entries: HashMap<u32, Entry>,
+    entries: BTreeMap<u32, Entry>,
     pub(super) by_cid: BTreeMap<u32, u32>,
     /// The same by the peer's address and the id that it has chosen.
     by_peer: HashMap<(IpAddr, u32), u32>,
@@ -75,7 +75,7 @@ impl Endpoint {
             spent: Spent::default(),
             srqs: Srqs::default(),
             service: None,
-            entries: HashMap::new(),
+            entries: BTreeMap::new(),
             by_cid: BTreeMap::new(),
             by_peer: HashMap::new(),
             next_handle: 0,
@@ -318,11 +318,18 @@ impl Endpoint {
     ) {
         let cbh = &packet.cbh;
         let handle = self.by_cid.get(&cbh.dcid.value()).copied();
-        let plane = handle.and_then(|handle| {
-            let connection = self.connection(handle)?;
-            connection.plane_of(to, from.ip())
+        let taken = handle.and_then(|handle| {
+            self.with(handle, |connection, shared, config| {
+                let plane = connection.plane_of(to, from.ip())?;
+                connection.hear(now, from.port());
+                match Piece::of(cbh, &packet.body) {
+                    Some(piece) => connection.on_data(now, (plane, ecn), cbh, &piece, shared),
+                    None => connection.on_control(now, plane, packet, config, shared),
+                }
+                Some(handle)
+            })?
         });
-        let (Some(handle), Some(plane)) = (handle, plane) else {
+        let Some(handle) = taken else {
             if let Body::Nak(nak) = &packet.body
                 && nak.code == NakCode::UNKNOWN_CID
             {
@@ -331,13 +338,6 @@ impl Endpoint {
             self.counters.unknown_connection += 1;
             return;
         };
-        self.with(handle, |connection, shared, config| {
-            connection.hear(now, from.port());
-            match Piece::of(cbh, &packet.body) {
-                Some(piece) => connection.on_data(now, (plane, ecn), cbh, &piece, shared),
-                None => connection.on_control(now, plane, packet, config, shared),
-            }
-        });
         if matches!(packet.body, Body::Accept(_)) {
             self.note_peer(handle);
         }

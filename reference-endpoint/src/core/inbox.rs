@@ -53,7 +53,15 @@ struct Incoming {
     shape: Option<Shape>,
     packets: u32,
     arrived: u32,
+    /// Those of the packet that came last, once all have come.
     extras: Extras,
+}
+
+impl Incoming {
+    /// What it is, when it has come as a whole.
+    fn whole(&self) -> Option<Shape> {
+        self.shape.filter(|_| self.arrived == self.packets)
+    }
 }
 
 /// What is to be done with a message when all before it are complete.
@@ -303,24 +311,25 @@ impl Inbox {
             busy.incoming.resize(index + 1, blank);
         }
         let message = &mut busy.incoming[index];
+        // The others say the same.
+        if message.shape.is_none() {
+            message.shape = Some(shape);
+            message.packets = packets;
+        }
+        message.arrived += 1;
         // The flag for whoever waits is in the last packet only.
-        let solicited = message.extras.solicited | extras.solicited;
-        *message = Incoming {
-            shape: Some(shape),
-            packets,
-            arrived: message.arrived + 1,
-            extras: Extras {
-                solicited,
-                ..extras
-            },
+        message.extras.solicited |= extras.solicited;
+        if message.arrived < packets {
+            return Ok(());
+        }
+        message.extras = Extras {
+            solicited: message.extras.solicited,
+            ..extras
         };
-        while let Some(message) = self.busy.as_ref().and_then(|b| b.incoming.front()).copied() {
-            let Some(shape) = message.shape.filter(|_| message.arrived == message.packets) else {
-                break;
-            };
-            if let Some(busy) = &mut self.busy {
-                busy.incoming.pop_front();
-            }
+        while let Some(busy) = &mut self.busy
+            && let Some(shape) = busy.incoming.front().and_then(Incoming::whole)
+            && let Some(message) = busy.incoming.pop_front()
+        {
             self.on_whole(shape, message.extras)?;
         }
         self.trim();
