@@ -78,7 +78,7 @@ pub struct SimLink {
     /// Microsecond of the last step, and the steps in it.
     steps: (u64, u32),
     stalls: [u32; 2],
-    /// Steps at this instant.
+    /// Turns of the timers at this instant. Packets do not count: however many arrive, what is due then is not late.
     turns: u32,
 }
 
@@ -161,14 +161,14 @@ impl SimLink {
             };
             // A due time in the past is due now. A few turns of the timers may be needed before nothing more is due; after
             // those time goes on by a tick, so that it always gets somewhere.
-            let tick = u64::from(packet != Some(next) && self.turns >= MOST_TURNS);
+            let of_timers = packet.is_none_or(|at| at > next);
+            let tick = u64::from(of_timers && self.turns >= MOST_TURNS);
             let before = self.now;
             self.now = next.max(self.now + tick);
-            self.turns = if self.now == before {
-                self.turns + 1
-            } else {
-                0
-            };
+            if self.now != before {
+                self.turns = 0;
+            }
+            self.turns += u32::from(of_timers);
             if self.now > until {
                 self.now = until;
                 return Ok(());
