@@ -214,7 +214,12 @@ impl Connection {
             return;
         }
         if self.answers.answers_again(now, id) {
-            if let Some(before) = self.answers.opened(id, open.stream) {
+            if let Some(mut before) = self.answers.opened(id, open.stream) {
+                // The rest of the answer is that of the first time, but no limit goes back (CONN-025, STRM-031).
+                let stream = self.streams.get(open.stream);
+                if stream.is_some_and(|stream| stream.opened_by == Some(id)) {
+                    before.rq_limit = self.report_credit(open.stream, shared);
+                }
                 let body = Body::StreamOpenAck(answer_to(open, before));
                 self.respond(now, Opcode::STREAM_OPEN_ACK, (id, plane), body);
             }
