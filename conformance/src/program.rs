@@ -3,6 +3,7 @@
 
 mod work;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::evidence::{Event, MemoryPart, Problem, What, WorkKind};
@@ -14,7 +15,7 @@ use crate::scenario::Scenario;
 use crate::testbed::{BedError, Testbed};
 use crate::tester;
 use crate::trace::Side;
-use work::{Message, bad_va, parse_va};
+use work::{Late, Message, bad_va, parse_va};
 
 /// Bytes of sentinel before and after the place of a message.
 const MARGIN: u64 = 64;
@@ -105,6 +106,8 @@ pub struct Program<'p> {
     bed: &'p mut dyn Testbed,
     record: Record,
     messages: Vec<Message>,
+    /// Receives that are posted after their Sends, in order of time.
+    late: VecDeque<Late>,
     /// Side, whether a receive, and id of all work that was handed out.
     posted: std::collections::HashSet<(usize, bool, u64)>,
     next_wr_id: u64,
@@ -128,6 +131,7 @@ impl<'p> Program<'p> {
             bed,
             record: Record::default(),
             messages: Vec::new(),
+            late: VecDeque::new(),
             posted: std::collections::HashSet::new(),
             next_wr_id: 1,
             established: [false; 2],
@@ -375,7 +379,7 @@ impl<'p> Program<'p> {
         }
         let first = self.messages.len();
         for from in Side::BOTH {
-            self.post_message(from, WorkKind::Write, 0, u64::from(SANITY_BYTES))?;
+            self.post_message(from, WorkKind::Write, 0, u64::from(SANITY_BYTES), None)?;
         }
         let done = self.wait(STEP_LIMIT, |program| {
             program.messages[first..].iter().all(Message::done) || program.failed
@@ -425,10 +429,12 @@ impl<'p> Program<'p> {
     fn wait(&mut self, limit: u64, until: impl Fn(&Self) -> bool) -> Result<bool, BedError> {
         let end = self.bed.now() + limit;
         loop {
-            let reports = self.bed.poll(end)?;
+            let next = self.late.front().map_or(end, |late| late.due.min(end));
+            let reports = self.bed.poll(next)?;
             for (side, report) in reports {
                 self.take(side, report)?;
             }
+            self.post_late()?;
             if until(self) {
                 return Ok(true);
             }

@@ -51,13 +51,15 @@ pub struct Scenario {
     pub msg_window: u16,
     /// First PSN asked of both parties; left to them when missing.
     pub initial_psn: Option<u32>,
+    /// Longest delay of an acknowledgment asked of both parties; what suits the link when missing.
+    pub ack_delay: Option<DurationNs>,
     /// One-way delay of the link.
     #[serde(default = "default_delay")]
     pub delay: DurationNs,
     /// What the link does to packets.
     #[serde(default)]
     pub rules: Vec<Rule>,
-    /// What the parties do, posted at once in this order.
+    /// What the parties do, posted in this order, and at once but for what makes it wait.
     #[serde(default)]
     pub work: Vec<Work>,
     /// A scripted peer as initiator, in place of an honest one; the other side is judged.
@@ -96,6 +98,10 @@ pub enum Work {
     Send(Transfer),
     /// A receive alone, for what a tester sends.
     Recv(Transfer),
+    /// Nothing more is posted for so long.
+    Pause(DurationNs),
+    /// Nothing more is posted before all work so far is complete, or for so long.
+    Settle(DurationNs),
 }
 
 /// How much goes from where.
@@ -112,6 +118,8 @@ pub struct Transfer {
     /// Messages.
     #[serde(default = "one")]
     pub count: u16,
+    /// How long after a Send its receive is posted; before it when missing.
+    pub late: Option<DurationNs>,
 }
 
 fn one() -> u16 {
@@ -188,11 +196,31 @@ impl Scenario {
         ensure((1..=32767).contains(&self.msg_window), || {
             format!("msg_window {}: 1 to 32767", self.msg_window)
         })?;
-        ensure(!self.work.is_empty() || self.tester.is_some(), || {
-            "neither work nor tester: nothing would be sent".into()
-        })?;
+        let waits = |work: &Work| matches!(work, Work::Pause(_) | Work::Settle(_));
+        ensure(
+            !self.work.iter().all(waits) || self.tester.is_some(),
+            || "neither work nor tester: nothing would be sent".into(),
+        )?;
+        let ack_delay_ok = self.ack_delay.is_none_or(|d| d.nanos() <= MOST_ACK_DELAY);
+        ensure(ack_delay_ok, || "ack_delay above 50ms".into())?;
         for work in &self.work {
-            let (Work::Write(transfer) | Work::Send(transfer) | Work::Recv(transfer)) = work;
+            let transfer = match work {
+                Work::Write(transfer) | Work::Send(transfer) | Work::Recv(transfer) => transfer,
+                Work::Pause(span) | Work::Settle(span) => {
+                    ensure(self.tester.is_none(), || {
+                        "a tester has its own times".into()
+                    })?;
+                    ensure(span.nanos() <= LONGEST_SPAN, || "waits above 5s".into())?;
+                    continue;
+                }
+            };
+            let honest_send = matches!(work, Work::Send(_)) && self.tester.is_none();
+            let late_ok = transfer
+                .late
+                .is_none_or(|late| honest_send && late.nanos() <= LONGEST_SPAN);
+            ensure(late_ok, || {
+                "late is for a send between honest parties, and 5s at most".into()
+            })?;
             ensure(transfer.stream < self.streams, || {
                 format!("stream {} of {}", transfer.stream, self.streams)
             })?;
@@ -216,6 +244,10 @@ impl Scenario {
 
 /// Largest message of a scenario, bytes.
 const MOST_BYTES: u64 = 16 << 20;
+/// Longest delay of an acknowledgment that a party can announce, ns.
+const MOST_ACK_DELAY: u64 = 50_000_000;
+/// Longest wait between pieces of work, ns.
+const LONGEST_SPAN: u64 = 5_000_000_000;
 
 fn ensure(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
@@ -358,6 +390,10 @@ mod tests {
             "id: x\ntitle: t\npayload: 1000B\nwork: [{write: {from: a, size: 1KiB}}]\n",
             "id: x\ntitle: t\nwork: [{write: {from: a, stream: 1, size: 1KiB}}]\n",
             "id: x\ntitle: t\nwork: [{write: {from: a, size: 1KiB, count: 0}}]\n",
+            "id: x\ntitle: t\nwork: [{write: {from: a, size: 1KiB, late: 1ms}}]\n",
+            "id: x\ntitle: t\nwork: [{pause: 6s}, {write: {from: a, size: 1KiB}}]\n",
+            "id: x\ntitle: t\nwork: [{pause: 1ms}]\n",
+            "id: x\ntitle: t\nack_delay: 51ms\nwork: [{write: {from: a, size: 1KiB}}]\n",
         ] {
             assert!(
                 matches!(

@@ -23,6 +23,14 @@ pub(super) struct Message {
     pub(super) statuses: [Option<String>; 2],
 }
 
+/// A receive that is posted after its Send.
+pub(super) struct Late {
+    /// When, ns.
+    pub(super) due: u64,
+    to: Side,
+    post: Post,
+}
+
 impl Message {
     pub(super) fn done(&self) -> bool {
         self.statuses[0].is_some() && (self.kind == WorkKind::Write || self.statuses[1].is_some())
@@ -37,7 +45,21 @@ impl Message {
 impl Program<'_> {
     pub(super) fn post_work(&mut self) -> Result<(), BedError> {
         for work in &self.scenario.work {
+            if self.failed {
+                // The connection ended in a pause: nothing more can be posted to it.
+                return Ok(());
+            }
             let (kind, transfer): (WorkKind, &Transfer) = match work {
+                Work::Pause(span) => {
+                    self.wait(span.nanos(), |_| false)?;
+                    continue;
+                }
+                Work::Settle(span) => {
+                    self.wait(span.nanos(), |program| {
+                        program.messages.iter().all(Message::done) || program.failed
+                    })?;
+                    continue;
+                }
                 Work::Write(transfer) => (WorkKind::Write, transfer),
                 Work::Send(transfer) => (WorkKind::Send, transfer),
                 Work::Recv(transfer) => (WorkKind::Recv, transfer),
@@ -47,7 +69,9 @@ impl Program<'_> {
                     self.post_receive(transfer)?;
                     continue;
                 }
-                self.post_message(transfer.from, kind, transfer.stream, transfer.size.bytes())?;
+                let len = transfer.size.bytes();
+                let late = transfer.late.map(|late| late.nanos());
+                self.post_message(transfer.from, kind, transfer.stream, len, late)?;
             }
         }
         Ok(())
@@ -65,14 +89,6 @@ impl Program<'_> {
             remote_write: false,
         };
         let region: Registered = call(self.bed, to, &region)?;
-        let posted = What::Posted {
-            stream,
-            wr_id,
-            kind: WorkKind::Recv,
-            len: u32::try_from(len).unwrap_or(u32::MAX),
-            remote: None,
-        };
-        self.note(to, posted);
         let post = Post {
             conn: 0,
             stream,
@@ -81,7 +97,7 @@ impl Program<'_> {
             offset: 0,
             len,
         };
-        self.call_ok(to, &Request::PostRecv(post))
+        self.post_recv(to, post)
     }
 
     pub(super) fn post_message(
@@ -90,6 +106,7 @@ impl Program<'_> {
         kind: WorkKind,
         stream: u16,
         len: u64,
+        late: Option<u64>,
     ) -> Result<(), BedError> {
         let stream = stream * 2;
         let wr_id = self.next_wr_id;
@@ -152,8 +169,7 @@ impl Program<'_> {
                 offset: MARGIN,
                 ..post.clone()
             };
-            self.note(to, posted(WorkKind::Recv, wr_id + 1, None));
-            self.call_ok(to, &Request::PostRecv(recv))?;
+            self.place_receive(to, recv, late)?;
             self.note(from, posted(kind, wr_id, None));
             self.call_ok(from, &Request::PostSend(post))?;
         } else {
@@ -181,6 +197,42 @@ impl Program<'_> {
             });
         }
         Ok(())
+    }
+
+    /// Posts a receive now, or `late` ns from now. Receives of a stream keep their order: none overtakes one that waits.
+    fn place_receive(&mut self, to: Side, post: Post, late: Option<u64>) -> Result<(), BedError> {
+        let same = |other: &&Late| other.to == to && other.post.stream == post.stream;
+        let before = self.late.iter().rev().find(same).map(|late| late.due);
+        let wanted = late.map(|late| self.bed.now() + late);
+        let Some(due) = before.max(wanted) else {
+            return self.post_recv(to, post);
+        };
+        let at = self.late.partition_point(|other| other.due <= due);
+        self.late.insert(at, Late { due, to, post });
+        Ok(())
+    }
+
+    /// Posts the receives whose time has come. Once a connection is over, nothing more can be posted to it.
+    pub(super) fn post_late(&mut self) -> Result<(), BedError> {
+        let now = self.bed.now();
+        while let Some(late) = self.late.pop_front_if(|late| late.due <= now) {
+            if !self.failed {
+                self.post_recv(late.to, late.post)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn post_recv(&mut self, to: Side, post: Post) -> Result<(), BedError> {
+        let posted = What::Posted {
+            stream: post.stream,
+            wr_id: post.wr_id,
+            kind: WorkKind::Recv,
+            len: u32::try_from(post.len).unwrap_or(u32::MAX),
+            remote: None,
+        };
+        self.note(to, posted);
+        self.call_ok(to, &Request::PostRecv(post))
     }
 
     pub(super) fn fill(

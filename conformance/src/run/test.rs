@@ -231,6 +231,12 @@ fn place(
     }
 }
 
+/// The longest delay of an acknowledgment that is asked of the parties, us.
+fn ack_delay_us(scenario: &Scenario, of_link: u16) -> u16 {
+    let asked = scenario.ack_delay.map(|delay| delay.nanos() / 1_000);
+    asked.map_or(of_link, |us| u16::try_from(us).unwrap_or(u16::MAX))
+}
+
 fn play(scenario: &Scenario, seed: u64, places: [Place; 2], mut bed: Box<dyn Testbed>) -> Outcome {
     let record = Program::new(scenario, seed, places, bed.as_mut()).run();
     let end = bed.finish();
@@ -248,9 +254,10 @@ fn simulate(
     let scenario = &test.loaded.scenario;
     let [a, b] = [[192, 0, 2, 1], [192, 0, 2, 2]]
         .map(|ip| std::net::SocketAddr::new(std::net::IpAddr::from(ip), PORT));
+    let ack_delay = ack_delay_us(scenario, ACK_DELAY_US);
     let places = [
-        place(Side::A, a, b, ACK_DELAY_US),
-        place(Side::B, b, a, ACK_DELAY_US),
+        place(Side::A, a, b, ack_delay),
+        place(Side::B, b, a, ack_delay),
     ];
     let party = |side| {
         if scenario.tester.is_some() && side == Side::A {
@@ -291,9 +298,10 @@ fn relay(
     let harness = |e: &dyn std::fmt::Display| RunError::Harness(format!("test {}: {e}", test.id));
     let hint = u64::from(std::process::id()) << 16 ^ plan.seed;
     let addresses = RelayAddresses::find(PORT, hint).map_err(|e| harness(&e))?;
+    let ack_delay = ack_delay_us(scenario, RELAY_ACK_DELAY_US);
     let places = [
-        place(Side::A, addresses.a, addresses.near, RELAY_ACK_DELAY_US),
-        place(Side::B, addresses.b, addresses.far, RELAY_ACK_DELAY_US),
+        place(Side::A, addresses.a, addresses.near, ack_delay),
+        place(Side::B, addresses.b, addresses.far, ack_delay),
     ];
     let mut processes = [None, None];
     for side in Side::BOTH {
