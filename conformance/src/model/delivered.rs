@@ -294,14 +294,19 @@ fn take_report(
             newly: Vec::new(),
             lost: Vec::new(),
             answer: echo.is_none(),
+            trip_ns: None,
         });
         return Some(SuspectClass::FalseReport);
+    }
+    if echo.is_none() && path.ignores_answer(cbh.psn.value()) {
+        return None;
     }
     let answer_to = match echo {
         None => path.find_probe(cbh.psn.value()).copied(),
         Some(_) => None,
     };
     path.marked |= ce_count > 0;
+    path.cut |= ce_count > 0;
     path.unsettled |= duplicate;
     let at = (s.frame, s.time, cbh.path);
     let (arrived, newly) = path.report(at, cum, sack.as_ref(), echo, answer_to);

@@ -73,6 +73,8 @@ pub struct Probe {
     pub time: u64,
     /// Place among the transmissions of the path: what is before it was sent before it.
     pub order: u64,
+    /// Whether its answer has come: any further one is ignored.
+    pub answered: bool,
 }
 
 /// What shows that a packet was lost.
@@ -117,6 +119,9 @@ pub struct OutPath {
     pub probed_at: Option<u64>,
     /// Whether any CE mark was reported.
     pub marked: bool,
+    /// Whether its window may have been cut: by a mark, or by anything that has shown or let suppose a loss. Until then it is
+    /// that of the beginning or larger.
+    pub cut: bool,
     /// Whether a gap, or the answer to a probe, may be no evidence of loss: the path has changed its source port (grace
     /// period), or a duplicate of something repaired was reported (reordering allowance). How long that lasts depends on what
     /// the sender measured.
@@ -128,7 +133,8 @@ pub struct OutPath {
     sent: BTreeMap<i64, SentPacket>,
     forgotten: i64,
     order: u64,
-    stamps: HashMap<u32, u64>,
+    /// Timestamps of transmissions: place among those of the path, and when, ns.
+    stamps: HashMap<u32, (u64, u64)>,
     stamp_list: VecDeque<u32>,
     probes: VecDeque<Probe>,
     possible_order: u64,
@@ -162,6 +168,7 @@ impl OutPath {
             sent_at: 0,
             probed_at: None,
             marked: false,
+            cut: false,
             unsettled: false,
             timeouts: 0,
             outstanding: 0,
@@ -238,6 +245,7 @@ impl OutPath {
                 sent.last_time = packet.time;
                 sent.last_order = order;
                 sent.transmissions += 1;
+                self.cut = true;
                 if !proof.gap && !proof.probe {
                     self.timeouts += 1;
                 }
@@ -272,7 +280,7 @@ impl OutPath {
         self.port = Some(packet.port);
         self.sent_at = packet.time;
         self.last_stamp = Some((packet.cbh.timestamp, packet.frame, packet.time));
-        self.remember_stamp(packet.cbh.timestamp, order);
+        self.remember_stamp(packet.cbh.timestamp, order, packet.time);
         while self.sent.len() > REMEMBERED {
             if let Some((at, sent)) = self.sent.pop_first() {
                 self.forgotten = self.forgotten.max(at);
@@ -282,13 +290,13 @@ impl OutPath {
         (before, proof, same)
     }
 
-    fn remember_stamp(&mut self, stamp: u32, order: u64) {
+    fn remember_stamp(&mut self, stamp: u32, order: u64, time: u64) {
         if self.stamp_list.len() >= STAMPS
             && let Some(oldest) = self.stamp_list.pop_front()
         {
             self.stamps.remove(&oldest);
         }
-        self.stamps.insert(stamp, order);
+        self.stamps.insert(stamp, (order, time));
         self.stamp_list.push_back(stamp);
     }
 
@@ -305,7 +313,17 @@ impl OutPath {
             frame,
             time,
             order: self.order,
+            answered: false,
         });
+    }
+
+    /// Whether a response under a transaction id is to no unanswered probe, and so must be ignored (CONN-043).
+    pub fn ignores_answer(&self, transaction: u32) -> bool {
+        match self.find_probe(transaction) {
+            Some(probe) => probe.answered,
+            // It may have been one that is no longer remembered.
+            None => self.probes.len() < PROBES,
+        }
     }
 
     /// The probe under a transaction id.
@@ -367,20 +385,27 @@ impl OutPath {
             }
         }
         self.cumulative = self.cumulative.max(cum);
-        if let Some(order) = echo.and_then(|stamp| self.stamps.get(&stamp)) {
-            self.possible_order = self.possible_order.max(*order);
+        let trigger = echo.and_then(|stamp| self.stamps.get(&stamp)).copied();
+        if let Some((order, _)) = trigger {
+            self.possible_order = self.possible_order.max(order);
         }
-        if let Some(probe) = answer_to {
-            self.answered_order = self.answered_order.max(probe.order);
+        if let Some(answered) = answer_to {
+            self.answered_order = self.answered_order.max(answered.order);
+            let same = |probe: &&mut Probe| probe.transaction == answered.transaction;
+            if let Some(probe) = self.probes.iter_mut().rev().find(same) {
+                probe.answered = true;
+            }
         }
         self.heard = Some(time);
         let bound = match answer_to {
             Some(_) => self.answered_order,
             None => self.sure_order,
         };
+        let suspected = self.possible_order.max(self.answered_order);
         let mut lost = Vec::new();
         for (_, packet) in self.sent.range_mut(self.cumulative.saturating_add(1)..) {
             let open = packet.reported.is_none() && packet.lost < packet.last_order;
+            self.cut |= packet.reported.is_none() && packet.last_order < suspected;
             if open && packet.last_order < bound {
                 packet.lost = packet.last_order;
                 lost.push(packet.psn);
@@ -392,6 +417,10 @@ impl OutPath {
             newly: newly.iter().map(|packet| packet.psn).collect(),
             lost,
             answer: answer_to.is_some(),
+            trip_ns: trigger
+                .map(|(_, sent)| sent)
+                .max(answer_to.map(|probe| probe.time))
+                .map(|sent| time.saturating_sub(sent)),
         };
         (arrived, newly)
     }

@@ -164,6 +164,9 @@ pub struct AckArrived {
     pub lost: Vec<Psn>,
     /// Whether it answers a probe.
     pub answer: bool,
+    /// Time since the transmission that it echoes, or since the probe that it answers, ns: the longest round trip that the
+    /// sender can take from it.
+    pub trip_ns: Option<u64>,
 }
 
 /// An acknowledgment of the judged side.

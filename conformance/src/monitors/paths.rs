@@ -172,10 +172,12 @@ impl Monitor for Runs {
     }
 }
 
-/// Whether a path has surely room in its window: nothing is under way on it, and the sender knows.
+/// Whether a path has surely room in its window: nothing is under way on it, and the sender knows. A window that was cut
+/// may be below one packet, so that the next one has to wait, and a path with marks is the last to be chosen.
 fn has_room(connection: &Connection, path: u8, model: &Model, now: u64) -> bool {
     connection.out.get(&path).is_none_or(|path| {
-        path.outstanding == 0 && path.heard.is_none_or(|heard| model.knows(heard, now))
+        let known = path.heard.is_none_or(|heard| model.knows(heard, now));
+        path.outstanding == 0 && !path.cut && known
     })
 }
 
@@ -254,11 +256,14 @@ impl GoesOn {
             let old = now.saturating_sub(oldest.last_time) > SILENCE / 2;
             (quiet && (old || oldest.transmissions > 1)).then_some(oldest.first_frame)
         })?;
-        let free = connection
-            .out
-            .values()
-            .any(|path| path.outstanding == 0 && path.heard.is_some());
-        (free && has_work(model, connection)).then_some(silent)
+        let paths = || connection.out.values();
+        let free = paths().any(|path| path.outstanding == 0 && path.heard.is_some() && !path.cut);
+        // The window of the connection is no smaller than those of its paths that were never cut.
+        let cut = paths().filter(|path| path.cut).count() as u64;
+        let window = FIRST_WINDOW * u64::from(connection.agreed.paths).saturating_sub(cut);
+        let under_way: u64 = paths().map(|path| u64::from(path.outstanding)).sum();
+        let lets = free && under_way < window;
+        (lets && has_work(model, connection)).then_some(silent)
     }
 }
 

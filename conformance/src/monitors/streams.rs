@@ -121,7 +121,8 @@ struct CreditAsked {
 }
 
 impl CreditAsked {
-    /// The streams on which the judged side has posted a Send that is next and that it has no credit for.
+    /// The streams on which the judged side has posted a Send that is to be sent now, as all before it has gone out and the
+    /// message window is open, and that it has no credit for.
     fn lacking(model: &Model, now: u64) -> Vec<u16> {
         let Some(connection) = model.established() else {
             return Vec::new();
@@ -130,6 +131,7 @@ impl CreditAsked {
             return Vec::new();
         }
         let facts = &model.context.facts;
+        let window = u64::from(connection.agreed.msg_window);
         let lacks = |(id, work): (u16, &[crate::model::Posted])| {
             let stream = connection.streams.get(&id)?;
             let next = stream.last_begun.map_or(0, |index| index + 1);
@@ -140,7 +142,10 @@ impl CreditAsked {
             };
             let short = stream.limit.is_none_or(|limit| !rqsn.precedes(limit));
             let waiting = posted.kind == crate::evidence::WorkKind::Send && posted.t_ns <= now;
-            (stream.open.is_some() && waiting && short).then_some(id)
+            let before = stream.last_begun.and_then(|last| stream.out.get(&last));
+            let gone = before.is_none_or(|message| message.sent.len() >= message.packets);
+            let begins = gone && next < stream.lowest_open + window;
+            (stream.open.is_some() && waiting && short && begins).then_some(id)
         };
         facts.streams(model.side()).filter_map(lacks).collect()
     }

@@ -213,8 +213,10 @@ impl Monitor for ProbeInTime {
             (Relation::AckArrived(ack), ..) if ack.fault.is_none() => {
                 let path = model.connection(s).and_then(|c| c.out.get(&ack.path));
                 let sent = ack.newly.iter().filter_map(|psn| path?.packet(*psn));
-                // From the last transmission of the latest packet: the sender may take any that is newly reported.
-                if let Some(trip) = sent.map(|packet| s.time - packet.last_time).max() {
+                // From the last transmission of the latest packet: the sender may take any that is newly reported. An
+                // acknowledgment that comes late echoes an earlier transmission.
+                let trips = sent.map(|packet| s.time - packet.last_time);
+                if let Some(trip) = trips.chain(ack.trip_ns).max() {
                     let longest = self.trips.entry(ack.path).or_default();
                     *longest = trip.max(*longest);
                 }
