@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed test")]
 
 mod defence;
+mod endings;
 mod exchange;
 mod forged_set_up;
 mod link;
