@@ -341,7 +341,8 @@ impl Connection {
 
     /// Notes under which PSN a request goes out that is answered: a NAK can name it after it was acknowledged (ERR-007).
     fn note_origin(&mut self, path: u16, psn: metaroce_wire::serial::Psn, carried: &Carried) {
-        if carried.response {
+        // Such a request is one packet.
+        if carried.response || carried.index > 0 {
             return;
         }
         let epoch = self.tx[usize::from(path)].epoch;
