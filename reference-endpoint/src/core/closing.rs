@@ -9,6 +9,7 @@ use metaroce_wire::serial::{Msn, Psn};
 use super::config::Misuse;
 use super::connection::{Connection, LINGER, Shared, State};
 use super::control::{Control, Purpose, Turn};
+use super::emit::sent_at;
 use super::event::{Event, Status};
 use super::stream::Stream;
 use super::transitions::{Event as Change, StreamState, step};
@@ -195,11 +196,12 @@ impl Connection {
     /// Completes all work, then all receives, each in the order in which they were posted.
     fn flush(&mut self, cause: Option<(u16, Msn, Status)>, shared: &mut Shared<'_>) {
         let mut ended = Vec::new();
+        let mut fails = cause.is_none();
         let ids: Vec<u16> = self.streams.iter().map(|stream| stream.id).collect();
         for id in ids {
             let of_stream = cause.filter(|(stream, ..)| *stream == id);
             let named = of_stream.map(|(_, msn, status)| (msn, status));
-            self.take_work(id, named, shared, &mut ended);
+            self.take_work(id, (named, &mut fails), shared, &mut ended);
         }
         ended.sort_by_key(|(kind, order, _)| (*kind, *order));
         let events = ended.into_iter().map(|(.., completion)| completion);
@@ -237,12 +239,15 @@ impl Connection {
                 break;
             }
             match turn {
-                Turn::Repeat(id, bytes, times, plane) => self.control.push_back(Control {
-                    bytes,
-                    port: self.settings.port(times),
-                    plane,
-                    request: Some(id),
-                }),
+                Turn::Repeat(id, bytes, times, plane) => {
+                    let bytes = sent_at(now, bytes, self.settings.local.ip(), self.peer);
+                    self.control.push_back(Control {
+                        bytes,
+                        port: self.settings.port(times),
+                        plane,
+                        request: Some(id),
+                    });
+                }
                 Turn::GiveUp(purpose) => self.give_up_request(now, purpose, shared),
             }
         }

@@ -115,7 +115,8 @@ impl Connection {
             .cancel(|p| p == Purpose::Credit(id) || p == Purpose::StreamOpen(id));
         self.forget_moved(id);
         let mut completions = Vec::new();
-        self.take_work(id, cause, shared, &mut completions);
+        let mut fails = cause.is_none();
+        self.take_work(id, (cause, &mut fails), shared, &mut completions);
         completions.sort_by_key(|(kind, order, _)| (*kind, *order));
         let events = completions.into_iter().map(|(.., completion)| completion);
         shared.events.extend(events.map(Event::Completion));
@@ -126,11 +127,12 @@ impl Connection {
         });
     }
 
-    /// Takes everything from a stream, as completions with what sorts them: work or receive, and the order of posting.
+    /// Takes everything from a stream, as completions with what sorts them: work or receive, and the order of posting. One
+    /// message has a status of its own: the one that `cause` names, or the first that has failed by itself while `fails`.
     pub(super) fn take_work(
         &mut self,
         id: u16,
-        cause: Option<(Msn, Status)>,
+        (mut cause, fails): (Option<(Msn, Status)>, &mut bool),
         shared: &mut Shared<'_>,
         out: &mut Vec<(u8, u64, Completion)>,
     ) {
@@ -150,7 +152,6 @@ impl Connection {
             solicited: false,
         };
         let mut over = Vec::new();
-        let mut cause = cause;
         for message in stream.tx.drain() {
             let kind = message.work.op.kind();
             if message.is_operation_under_way() {
@@ -159,10 +160,10 @@ impl Connection {
             // What was never to be sent has the number of the one behind it: only the first is meant.
             let named = cause.take_if(|(msn, _)| *msn == message.msn);
             let overlong = message.overlong.then_some(Status::LocLenErr);
-            let status = named
-                .map(|(_, status)| status)
-                .or(overlong)
-                .or(message.failed);
+            let flushed = |status: &Status| *status == Status::WrFlushErr;
+            let own = overlong.or(message.failed.filter(|status| !flushed(status)));
+            let own = own.filter(|_| std::mem::take(fails));
+            let status = named.map(|(_, status)| status).or(own);
             let status = status.unwrap_or(Status::WrFlushErr);
             out.push((0, message.order, ended(message.work.wr_id, kind, status)));
         }

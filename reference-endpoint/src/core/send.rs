@@ -81,7 +81,11 @@ impl Connection {
                 continue;
             };
             if self.is_without_memory(now, &carried, shared) {
-                continue;
+                // STREAM_RESET goes before what fills the places of its stream (ERR-014).
+                match self.poll_control(now, out) {
+                    None => continue,
+                    transmit => return transmit,
+                }
             }
             let stamp = self.on_path(now, path, |tx| tx.send_again(now, psn));
             shared.counters.retransmissions += 1;

@@ -96,11 +96,12 @@ fn a_request_backs_off_and_gives_up() {
     let at: Vec<u64> = link.sent.iter().map(|(at, ..)| *at).collect();
     let pauses: Vec<u64> = at.windows(2).map(|pair| (pair[1] - pair[0]) / MS).collect();
     assert_eq!(pauses, [50, 100, 200, 400, 800, 1600, 3200]);
-    assert!(
-        link.sent
-            .iter()
-            .all(|(_, _, bytes)| *bytes == link.sent[0].2)
-    );
+    let first = &link.sent[0].2;
+    for (at, _, bytes) in &link.sent {
+        let end = bytes.len() - 4;
+        assert_eq!(bytes[16..end], first[16..end], "CONN-022");
+        assert_eq!(bytes[12..16], (*at as u32).to_be_bytes(), "time of sending");
+    }
 }
 
 #[test]
