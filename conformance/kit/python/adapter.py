@@ -111,32 +111,31 @@ class Adapter:
 
     # The network.
 
-    def send_some(self, count):
-        """Sends up to `count` datagrams; returns whether there may be more."""
+    def send_some(self, count, new):
+        """Sends up to `count` datagrams, new data among them if `new`; returns whether there may be more."""
         endpoint = self.session.endpoint
         for _ in range(count):
-            sent = endpoint.poll_transmit(time.monotonic_ns())
+            sent = endpoint.poll_transmit(time.monotonic_ns(), new)
             if sent is None:
                 return False
             self.sockets.send(*sent)
         return True
 
     def serve_network(self, readable):
-        """One turn. Each datagram draws its answer before the next is looked at."""
+        """One turn. Each datagram draws its answer before the next is looked at; new data wait until all are."""
         endpoint = self.session.endpoint
-        now = time.monotonic_ns()
-        if endpoint.deadline(now) <= now:
-            endpoint.tick(now)
-        more = self.send_some(8)
         for s in readable:
-            for _ in range(16):
+            for _ in range(64):
                 taken = self.sockets.receive(s)
                 if taken is None:
                     break
                 data, source, own, ecn = taken
                 endpoint.handle(data, source, own, ecn, time.monotonic_ns())
-                more = self.send_some(4)
-        return more
+                self.send_some(16, False)
+        now = time.monotonic_ns()
+        if endpoint.deadline(now) <= now:
+            endpoint.tick(now)
+        return self.send_some(4, True)
 
     def run(self):
         gc.disable()   # a collection would hold up acknowledgments

@@ -124,15 +124,18 @@ class Connection(Control, Streams, Sender, Reliability, Paths, Congestion, Recei
             self.complete_work()
             self.settle(now)
 
-    def poll_transmit(self, now):
-        """One datagram: (source address, source port, destination address, ECN codepoint, bytes), or None."""
+    def poll_transmit(self, now, new=True):
+        """One datagram: (source address, source port, destination address, ECN codepoint, bytes), or None.
+
+        Without `new` only what is due at once: answers, control, acknowledgments, repairs.
+        """
         self.now = now
         if self.out:
             plane, port, packet = self.out.popleft()
             return self.datagram(plane, port, packet, now, NOT_ECT)
         if self.over:
             return None
-        return self.next_ack(now) or self.next_data(now)
+        return self.next_ack(now) or self.next_data(now, new)
 
     def datagram(self, plane, port, packet, now, ecn):
         packet.timestamp = self.timestamp(now)

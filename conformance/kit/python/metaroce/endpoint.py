@@ -48,7 +48,7 @@ class Endpoint:
         self.accepting = False
         self.out = deque()          # (destination, port, packet) that belong to no connection
         self.events = deque()
-        self.counters = {"crc": 0, "malformed": 0, "unknown_cid": 0, "refused": 0, "ignored": 0}
+        self.counters = {"crc_errors": 0, "malformed": 0, "unknown_cid": 0, "refused": 0, "ignored": 0}
         self.port_turn = 0
         self.ts_offset = self.rng.getrandbits(32)
 
@@ -76,7 +76,7 @@ class Endpoint:
         try:
             packet = decode(datagram, source, destination, self.settings.port)
         except Malformed as error:
-            self.counters["crc" if error.kind == "bad_crc" else "malformed"] += 1
+            self.counters["crc_errors" if error.kind == "bad_crc" else "malformed"] += 1
             return
         if packet.opcode not in wire.PACKETS:
             self.counters["malformed"] += 1
@@ -253,8 +253,11 @@ class Endpoint:
             due = min(due, connection.deadline(now))
         return due
 
-    def poll_transmit(self, now):
-        """One datagram: (source address, source port, destination address, ECN codepoint, bytes), or None."""
+    def poll_transmit(self, now, new=True):
+        """One datagram: (source address, source port, destination address, ECN codepoint, bytes), or None.
+
+        Without `new` only what is due at once.
+        """
         if self.out:
             destination, attempt, packet = self.out.popleft()
             if attempt is not None:
@@ -263,7 +266,7 @@ class Endpoint:
             datagram = encode(packet, self.local, destination, self.settings.port)
             return self.local, self.next_port(), destination, NOT_ECT, datagram
         for connection in self.connections.values():
-            datagram = connection.poll_transmit(now)
+            datagram = connection.poll_transmit(now, new)
             if datagram is not None:
                 return datagram
         return None

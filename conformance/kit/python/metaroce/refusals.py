@@ -139,4 +139,4 @@ class Refusals:
             for sent in path.unacked.values():
                 if sent.stream is stream and sent.held_until == NEVER:
                     sent.held_until = 0
-                    sent.lost = "evidence"
+                    sent.lost, path.has_lost = "evidence", True

@@ -129,6 +129,7 @@ class Reliability:
         if sent.lost is None:
             path.losses += 1
         sent.lost = how
+        path.has_lost = True
         self.in_flight -= path.leave_flight(sent)
         if not path.in_flight and path.idle_since is None:
             path.idle_since = now
@@ -145,8 +146,9 @@ class Reliability:
     def next_repair(self, now):
         """The next retransmission that is due."""
         for path in self.send_paths:
-            if not path.alive:
+            if not path.alive or not path.has_lost:
                 continue
+            path.has_lost = any(s.lost for s in path.unacked.values())
             for sent in list(path.unacked.values()):
                 if sent.lost is None or self.repair_time(path, sent) > now:
                     continue
@@ -220,12 +222,10 @@ class Reliability:
         for path in self.send_paths:
             if not path.alive:
                 continue
-            if path.probe_owed:
-                path.probe_owed = False
-                self.send_probe(path)
             waiting = [s for s in path.unacked.values() if s.held_until <= now]
             for sent in path.unacked.values():
                 if sent.held_until and sent.held_until <= now and sent.lost is None and not sent.in_flight:
+                    path.has_lost = True
                     sent.lost = "evidence"   # the wait after a NAK RNR is over
             if not waiting:
                 continue
@@ -276,10 +276,8 @@ class Reliability:
     def reliability_deadline(self, now):
         due = NEVER
         for path in self.send_paths:
-            if not path.alive:
+            if not path.alive or not path.unacked:
                 continue
-            if path.probe_owed:
-                return now
             active = False
             for sent in path.unacked.values():
                 if sent.held_until > now:

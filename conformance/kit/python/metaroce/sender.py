@@ -176,12 +176,12 @@ class Sender:
                 return piece
         return None
 
-    def next_data(self, now):
+    def next_data(self, now, new=True):
         """A retransmission that is due, or else a new packet."""
         repair = self.next_repair(now)
         if repair is not None:
             return repair
-        if not self.any_room(now):
+        if not new or not self.any_room(now):
             return None
         piece = self.choose()
         if piece is None:

@@ -68,7 +68,7 @@ class SendPath:
         self.times_queue = deque()
         self.last_data = self.last_report = -NEVER
         self.probe_sent = False                # in this run of the timer
-        self.probe_owed = False                # the sender wants one for other reasons
+        self.has_lost = False                  # some of `unacked` may be lost
         self.timeouts_in_row = 0
         self.allowance = 0
         self.allowance_rise = -NEVER

@@ -256,8 +256,8 @@ class Session:
     # What there is to see.
 
     def counters(self):
-        """All counters; those of CONV-012 and ERR-024 are `crc` and the others but the last few."""
-        names = {"crc": 0, "malformed": 0, "unknown_cid": 0, "refused": 0, "ignored": 0, "silence": 0,
+        """All counters; those of CONV-012 and ERR-024 are `crc_errors` and those of what was refused, ignored or passed over in silence."""
+        names = {"crc_errors": 0, "malformed": 0, "unknown_cid": 0, "refused": 0, "ignored": 0, "silence": 0,
                  "out_of_window": 0, "duplicates": 0, "naks_received": 0, "naks_sent": 0, "data_sent": 0,
                  "data_received": 0, "messages_sent": 0, "messages_received": 0, "bytes_received": 0}
         for source in (self.endpoint, self.connection):
