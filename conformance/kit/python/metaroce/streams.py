@@ -79,7 +79,8 @@ class Streams:
     def stream_open(self, stream):
         stream.state = "open"
         self.opened_first += stream.opened_here or not self.initiator
-        self.event("stream_opened", stream=stream.number)
+        if self.told_established:
+            self.event("stream_opened", stream=stream.number)
         self.check_established()
         self.deliver(stream)
 
@@ -209,7 +210,7 @@ class Streams:
         stream.state = state
         self.drop_request(stream)
         self.drop_unsent(stream)
-        if told:
+        if told and state == "void" and not self.over:
             self.event("stream_ended", stream=stream.number, status="IBV_WC_WR_FLUSH_ERR")
 
     # Receives and credit.
