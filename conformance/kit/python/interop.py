@@ -206,7 +206,8 @@ class Run:
             return now
         if data[1] >= 0x60:
             key = data[1:2] + data[8:12]
-            if key in self.controls or data[1] in (0x60, 0x61, 0x62, 0x63, 0x66):
+            request = data[1] in (0x64, 0x6B, 0x6E, 0x6F, 0x72)
+            if request and key in self.controls or data[1] in (0x60, 0x61, 0x62, 0x63, 0x66):
                 return now   # a repetition may have an old timestamp
             self.controls.add(key)
         return self.clock.leave_time(int.from_bytes(data[12:16], "big"), self.watch.own["ts_unit"], now)
@@ -380,18 +381,20 @@ class Run:
             for _ in range(rng.choice([0, 0, 1, 2])):
                 side, path = rng.randrange(2), rng.randrange(paths)
                 self.at(rng.randrange(2 * span), lambda s=side, p=path: self.retire(s, p))
+        # A path that is silent for seven timeouts in a row ends a connection that cannot retire it.
+        outages = [100, 700, 2500] if "retire" in self.settings[0]["features"] else [100, 500]
         if paths > 1 and rng.random() < 0.3:
             side, path = rng.randrange(2), rng.randrange(paths)
             base = 51000 if side == self.them else 52000
             self.at(rng.randrange(span), lambda: self.dead.add((self.addresses[side][0], base + path)))
-            self.at(rng.randrange(span) + rng.choice([100, 700, 2500]) * MS, self.dead.clear)
+            self.at(rng.randrange(span) + rng.choice(outages) * MS, self.dead.clear)
         planes = len(self.addresses[0])
         if planes > 1 and paths >= planes and rng.random() < 0.4:
             plane = rng.randrange(planes)
             pair = {self.addresses[0][plane], self.addresses[1][plane]}
             start = rng.randrange(span)
             self.at(start, lambda: self.dead.update(pair))
-            self.at(start + rng.choice([100, 700, 2500]) * MS, self.dead.clear)
+            self.at(start + rng.choice(outages) * MS, self.dead.clear)
 
     def post(self, side, index, op):
         args = {"conn": 0, "stream": self.program.streams[index], "wr_id": op.wr_id, **op.args}

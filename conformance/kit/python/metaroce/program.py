@@ -63,7 +63,7 @@ def config(seed, reference_hints=False):
 
 
 class Program:
-    SIZE = 1 << 18
+    SIZE = 1 << 18   # bytes of most regions
 
     def __init__(self, seed, streams, settings, faults=True):
         self.seed = seed
@@ -324,14 +324,14 @@ class Program:
                         continue
                     size = op.length + rng.choice([0, 0, 1, 100])
                     if self.settings[side].get("srq"):
-                        size = 22000
+                        size = 36000
                     if getattr(op, "short", False):
-                        size = 0 if not self.settings[side].get("srq") else 22000
+                        size = 0 if not self.settings[side].get("srq") else 36000
                     every.append((index, wr_id, size, op))
                     wr_id += 1
             if self.settings[side].get("srq"):   # promises that a stream does not use are missing to the others
                 extra = len(every) * len(self.streams) + 40
-                every += [(0, wr_id + n, 22000, None) for n in range(extra)]
+                every += [(0, wr_id + n, 36000, None) for n in range(extra)]
                 wr_id += extra
             for index, number, size, op in every:
                 if self.settings[side].get("srq"):

@@ -90,8 +90,8 @@ class PathIn:
 
 
 class Watch:
-    def __init__(self, name, local_addresses, port, certain=5 * MS, exact=False):
-        """`certain` is how long after a delivery the endpoint has surely processed it; `exact` in simulated time."""
+    def __init__(self, name, local_addresses, port, certain=1 * MS, exact=False):
+        """`certain` is how long after a delivery an endpoint that is awake has probably processed it; `exact` in simulated time."""
         self.name, self.addresses, self.port = name, set(local_addresses), port
         self.certain, self.exact = 0 if exact else certain, exact
         self.violations = []
@@ -111,6 +111,7 @@ class Watch:
         self.reset_sent = {}
         self.closed_sent = self.close_ack_sent = False
         self.last_stamp = {}
+        self.last_left = self.left_now = 0
         self.suspect = []             # what would be wrong if the endpoint had processed a delivery within 5 ms
 
     # Feeding.
@@ -142,6 +143,7 @@ class Watch:
             self.counts["repetitions"] += 1
             self.counts["repetitions with the timestamp of the first sending"] += packet.timestamp == first
         self.log.append((now, ">", source, port, destination, ecn, packet))
+        self.last_left, self.left_now = self.left_now, now
         data = wire.is_data(packet.opcode)
         self.check(ecn == (2 if data else 0), "ECN-001/002", now, lambda: f"ECN {ecn} on {packet}")
         if packet.name in ("ACK", "ACK_SACK"):
@@ -330,7 +332,8 @@ class Watch:
             self.check(not known.fill, "ERR-013", now, lambda: f"data after a FILL: {who}")
         surely = known.acked_at is not None and (
             self.exact or self.processed > known.acked_index or now - known.acked_at > 100 * MS)
-        if known.acked_at is not None and not surely and now - known.acked_at > self.certain:
+        # An endpoint that was held up answers what came before the report first; one that has sent since was awake.
+        if known.acked_at is not None and not surely and self.last_left > known.acked_at + self.certain:
             self.suspect.append(f"REL-030 at {now}: reported at {known.acked_at}: {who}")
         self.check(not surely, "REL-030", now,
                    lambda: f"reported as arrived at {known.acked_at}, delivery {known.acked_index} of {self.processed} "
