@@ -32,7 +32,11 @@ from metaroce.udp import Sockets
 from metaroce.watch import Clock, Watch
 
 PORT = 49300
+NET = 7   # second number of the loopback addresses, so that several runs have their own
 HOLD = 20 * MS   # how long the watch waits for packets that left earlier and are seen later
+SOFT = ("move_path", "retire_path", "reset_stream", "withdraw_recv", "deregister", "set_plane", "close", "abort",
+        "open_stream", "stats", "post_recv", "post_srq_recv", "post_send", "post_write", "post_read", "post_fetch_add",
+        "post_cmp_swap")   # in a program that does what it likes, a state may not allow them
 now_ns = time.monotonic_ns
 
 
@@ -52,6 +56,7 @@ class Other:
         self.serial = itertools.count(1)
         self.on_events = lambda events: None
         self.polls = True
+        self.soft, self.refused = False, []
 
     def request(self, op, args, on_answer=None):
         self.queue.append((op, args, on_answer))
@@ -83,11 +88,11 @@ class Other:
             answer = json.loads(line)
             number, op, args, on_answer = self.waiting
             self.waiting = None
-            if "error" in answer and op in ("move_path", "retire_path"):
-                pass   # what the state of a path does not allow
+            if "error" in answer and (op in SOFT[:2] or self.soft and op in SOFT):
+                self.refused.append((op, args, answer["error"]))   # what the state of path or stream does not allow
             elif "error" in answer:
                 raise Failed(f"{op} {str(args)[:300]} draws {answer['error']}")
-            if op == "poll":
+            elif op == "poll":
                 self.on_events(answer["ok"]["events"])
             elif on_answer is not None:
                 on_answer(answer["ok"])
@@ -119,7 +124,7 @@ class Run:
         for side in (0, 1):
             self.settings[side] = dict(self.settings[side])
             planes = self.settings[side].pop("planes")
-            self.addresses[side] = [f"127.7.{n}.{side + 1}" for n in range(planes + 1)]
+            self.addresses[side] = [f"127.{NET}.{n}.{side + 1}" for n in range(planes + 1)]
         self.watch = Watch("other", self.addresses[self.them], PORT)
         self.clock = Clock()
         self.controls = set()
@@ -302,6 +307,10 @@ class Run:
         self.register(program)
         program.build()
         self.schedule(program)
+        self.finish(program)
+
+    def finish(self, program):
+        """Until all is done, and then what must have come of it."""
         try:
             self.until(lambda: self.actions_done() and self.all_done(program), 30, "the work")
         except Failed as error:
@@ -479,6 +488,8 @@ class Run:
     def trace(self, path):
         with open(path, "w") as f:
             f.write(f"{self.settings} {self.network.__dict__} our role {self.our_role}\n")
+            for refused in self.other.refused:
+                f.write(f"refused {refused}\n")
             for violation in self.watch.violations:
                 f.write(violation + "\n")
             for entry in self.watch.log:
@@ -488,14 +499,144 @@ class Run:
                     f.write(f"{side.name} {event}\n")
 
 
+class Chaos(Run):
+    """A seed in which programs do what they like: streams are reset, regions and receives taken away, the end comes
+    in the middle of work. What must hold even so is checked."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        rng = random.Random(self.seed * 13 + 7)
+        for side in (0, 1):
+            self.settings[side]["rnr_retries"] = rng.choice([7, 7, 0, 2])
+
+    def open_args(self, side):
+        return {**super().open_args(side), "rnr_retries": self.settings[side]["rnr_retries"]}
+
+    def post(self, side, index, op):
+        if not self.sides[side].over:
+            op.posted = True
+            super().post(side, index, op)
+
+    def post_recv(self, side, *args):
+        if not self.sides[side].over:
+            super().post_recv(side, *args)
+
+    def schedule(self, program):
+        super().schedule(program)
+        rng = random.Random(self.seed * 17 + 3)
+        span = 300 * MS
+        program.bad_streams = set(range(len(program.streams)))
+
+        def some(chance, call, *args):
+            if rng.random() < chance:
+                self.at(rng.randrange(span), lambda: call(*args))
+        for _ in range(3):
+            side, index = rng.randrange(2), rng.randrange(len(program.streams))
+            some(0.3, self.soft, side, "reset_stream", {"conn": 0, "stream": program.streams[index]})
+            some(0.3, self.withdraw, side, index, rng.randrange(1000))
+            some(0.2, self.more, side, rng.randrange(1000))
+        side = rng.randrange(2)
+        some(0.3, self.take_away, side, rng.choice(["target", "local", "source", "receive"]))
+        if len(self.addresses[0]) > 1:
+            some(0.3, self.soft, side, "set_plane", {"conn": 0, "plane": 0, "up": False})
+            some(0.3, self.soft, side, "set_plane", {"conn": 0, "plane": 1, "up": False})
+            some(0.5, self.soft, side, "set_plane", {"conn": 0, "plane": 1, "up": True})
+        some(0.3, self.soft, rng.randrange(2), "close", {"conn": 0})
+        some(0.15, self.soft, rng.randrange(2), "abort", {"conn": 0})
+        self.silence = rng.random() < 0.05
+        if self.silence:
+            self.at(rng.randrange(span), lambda: self.dead.update(self.addresses[self.us]))
+
+    def soft(self, side, op, args):
+        if not self.sides[side].over:
+            super().soft(side, op, args)
+
+    def withdraw(self, side, index, number):
+        plan = self.program.sides[side].receives.get(index)
+        if plan and not self.settings[side]["srq"]:
+            self.soft(side, "withdraw_recv", {"conn": 0, "stream": self.program.streams[index],
+                                              "wr_id": plan[number % len(plan)][0]})
+
+    def take_away(self, side, name):
+        region = self.sides[side].regions[name]
+        region["gone"] = True
+        self.soft(side, "deregister", {"mr": region["mr"]})
+
+    def more(self, side, number):
+        """Opens a further stream and works on it."""
+        program = self.program
+
+        def opened(ok):
+            index = len(program.streams)
+            program.streams.append(ok["stream"])
+            program.bad_streams.add(index)
+            for s in (0, 1):
+                program.ops[(s, index)] = []
+                program.sides[s].receives.setdefault(index, [])
+            for n in range(4):
+                op = program.good(side, index, 2_000_000 + index * 100 + n)
+                if op is not None and not op.consumes:
+                    program.ops[(side, index)].append(op)
+                    self.post(side, index, op)
+        if side == self.us:
+            c = self.session.connection
+            if not c.over:
+                c.now = now_ns()
+                stream = c.open_stream()
+                if stream is not None:
+                    opened({"stream": stream.number})
+        else:
+            self.other.request("open_stream", {"conn": 0}, opened)
+
+    def retire(self, side, path):
+        if not self.sides[side].over:
+            super().retire(side, path)
+
+    def move(self, side, path):
+        if not self.sides[side].over:
+            super().move(side, path)
+
+    def memory(self, side, name):
+        if self.sides[side].regions[name].get("gone"):
+            return bytes(self.sides[side].expect[name])
+        return super().memory(side, name)
+
+    def finish(self, program):
+        self.settle(0.7)
+        self.until(self.actions_done, 10, "actions")
+        for side in (0, 1):
+            self.soft(side, "close", {"conn": 0})
+        if not self.silence:
+            self.dead.clear()
+        if any(s.over for s in self.sides) or self.rng.random() < 0.5 or True:
+            end = now_ns() + 8_000_000_000
+            while not all(s.over for s in self.sides) and now_ns() < end:
+                self.serve(end)
+            for side in (0, 1):
+                self.soft(side, "abort", {"conn": 0})
+        self.until(lambda: all(s.over for s in self.sides), 30, "the end")
+        self.settle(0.02)
+        wrong = program.check_chaos()
+        for side in (0, 1):
+            for name, _, _ in Program.REGIONS:
+                wrong += program.check_memory(side, name, self.memory(side, name))
+        self.tell_watch(NEVER)
+        wrong += self.watch.violations[:5]
+        if wrong:
+            raise Failed("; ".join(wrong[:5]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--adapter", required=True)
     parser.add_argument("--seeds", default="0..20", help="FIRST..LAST (not with it), or one seed")
     parser.add_argument("--out", default="interop-failures")
+    parser.add_argument("--chaos", action="store_true", help="every seed does what it likes, not one of three")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--seconds", type=float, default=1e9, help="no new seed after this time")
+    parser.add_argument("--net", type=int, default=NET, help="loopback addresses 127.NET.x.x")
     options = parser.parse_args()
+    globals()["NET"] = options.net
     first, _, last = options.seeds.partition("..")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     gc.disable()
@@ -508,7 +649,9 @@ def main():
             if other:
                 other.end()
             other = Other(options.adapter)
-        run = Run(seed, other, options.verbose)
+        chaos = options.chaos or seed % 3 == 2
+        run = (Chaos if chaos else Run)(seed, other, options.verbose)
+        other.soft, other.refused = chaos, []
         text = None
         try:
             run.go()

@@ -355,6 +355,64 @@ class Program:
         self.expect_memory()
         return wrong
 
+    def check_chaos(self):
+        """What holds whatever a program does: order, one cause, nothing twice, and memory that nobody else has written."""
+        wrong = []
+        for side in (0, 1):
+            name = self.sides[side].name
+            for index, stream in enumerate(self.streams):
+                found = self.visible(side, stream, ("send", "write", "read", "fetch_add", "cmp_swap"))
+                ops = [op for op in self.ops[(side, index)] if getattr(op, "posted", False)]
+                at, ended, causes = 0, False, 0
+                for op in ops:
+                    if at < len(found) and found[at]["wr_id"] == op.wr_id:
+                        status = found[at]["status"]
+                        op.done = status == SUCCESS
+                        if op.done and ended:
+                            wrong.append(f"{name} stream {stream}: success after an error: {found[at]}")
+                        if op.done and op.status != SUCCESS:
+                            wrong.append(f"{name} stream {stream}: {found[at]}, must fail with {op.status}")
+                        ended = ended or not op.done
+                        causes += status not in (SUCCESS, FLUSHED)
+                        at += 1
+                    elif op.signalled or ended:
+                        wrong.append(f"{name} stream {stream}: no completion of work {op.wr_id} in its turn; next is "
+                                     f"{found[at] if at < len(found) else None}")
+                        break
+                    else:
+                        op.done = True
+                if causes > 1:
+                    wrong.append(f"{name} stream {stream}: more than one cause: {found}")
+                if at < len(found):
+                    wrong.append(f"{name} stream {stream}: further completions {found[at:]}")
+                self.chaos_receives(side, index, stream, wrong)
+        self.expect_memory()
+        return wrong
+
+    def chaos_receives(self, side, index, stream, wrong):
+        name = self.sides[side].name
+        found = self.visible(side, stream, ("recv", "recv_write"))
+        ended, seen = False, set()
+        ops = [op for op in self.ops[(1 - side, index)] if op.consumes]
+        good = 0
+        sizes = {n: (at, size) for plan in self.sides[side].receives.values() for n, at, size in plan}
+        for event in found:
+            if event["wr_id"] in seen:
+                wrong.append(f"{name} stream {stream}: receive twice: {event}")
+            seen.add(event["wr_id"])
+            if event["status"] == SUCCESS:
+                if ended:
+                    wrong.append(f"{name} stream {stream}: receive succeeds after an error: {event}")
+                op = ops[good]
+                good += 1
+                if (event["byte_len"], event.get("imm"), event.get("invalidated")) != (op.length, op.imm, op.inv_key):
+                    wrong.append(f"{name} stream {stream}: {event} for work {op.wr_id} of {op.length}")
+                op.received = True
+                if op.kind == "send":
+                    op.target = (side, "receive", sizes[event["wr_id"]][0])
+            else:
+                ended = True
+
     def visible(self, side, stream, kinds):
         return [c for c in self.sides[side].completions if c["stream"] == stream and (c["kind"] in kinds)]
 
