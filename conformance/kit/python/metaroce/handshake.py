@@ -46,7 +46,7 @@ def planes_fit(params, planes):
 
 def own_params(settings, scid, nonce, isn):
     """What this side asks for or agrees to."""
-    hints = settings.capacity_mbps is not None
+    hints = settings.hint_giver is not None
     features = 0
     for name in settings.features:
         features |= wire.FEATURES[name]

@@ -1,6 +1,7 @@
 """Rate hints: obeying those of the peer, and giving own ones (chapter 13)."""
 
 from . import wire
+from .codec import Packet
 from .serial import ahead
 from .settings import MS, NEVER
 
@@ -19,7 +20,7 @@ class Hints:
         self.hint_unanswered = 0
         self.hint_probes = {}           # transaction id -> time
         self.hint_turn = 0
-        self.hint_giver = None          # see `incast.py`: shares of the inbound capacity
+        self.hint_giver = self.settings.hint_giver
 
     # Obeying.
 
@@ -82,7 +83,15 @@ class Hints:
         missing = self.ip_size(self.payload_size) - self.hint_bytes
         return self.hint_bytes_time + missing * 8000 / self.hint if missing > 0 else NEVER
 
+    def send_hint(self):
+        """A hint that has changed, by itself (HINT-007)."""
+        epoch, rate = self.hint_to_send()
+        self.send(Packet(wire.OPCODE["RATE_HINT"], psn=self.new_txid(), hint_epoch=epoch, rate_hint=rate),
+                  self.live_plane())
+
     def hint_timers(self, now):
+        if self.hint_giver:
+            self.hint_giver.tick(self, now)
         if self.hint == 0 and now >= self.hint_probe_at:
             if not self.wants_to_send():
                 self.hint_probe_at = NEVER
@@ -126,7 +135,8 @@ class Hints:
     def hint_deadline(self, now):
         due = self.hint_giver.deadline(self) if self.hint_giver else NEVER
         if self.hint == 0:
-            due = min(due, self.hint_probe_at)
+            wants = self.hint_probe_at == NEVER and self.wants_to_send()
+            due = min(due, now if wants else self.hint_probe_at)
         elif self.hint != wire.NO_LIMIT:
             due = min(due, self.hint_life())
         return due

@@ -22,6 +22,7 @@ class Session:
         self.connection = None     # the one with number 0
         self.further = False       # whether the harness has asked for more than Send and Write
         self.events = []
+        self.giver = None          # of rate hints, for tests
 
     def answer(self, op, args, now):
         """The `ok` of a request; `open`, `poll` and `reset` are the adapter's affair."""
@@ -47,7 +48,7 @@ class Session:
             raise BadRequest("already_open", "open was asked for already")
         if local[1] != peer[1]:
             raise BadRequest("misuse", "both sides receive on one and the same port")
-        if "capacity_mbps" in args:
+        if "capacity_mbps" in args and self.giver is None:
             raise BadRequest("limit", "this endpoint gives no hints")
         self.further = any(name in args for name in OPEN_FURTHER)
         count = args.pop("source_ports", None) or args["paths"]
@@ -58,6 +59,7 @@ class Session:
         settings = Settings(port=local[1], isn=initial_psn, ack_delay_us=ack_delay_us,
                             source_ports=list(range(source_port_base, source_port_base + count)), **args)
         settings.planes = list(settings.planes)
+        settings.hint_giver = self.giver
         self.endpoint = Endpoint(settings, local[0], peer[0], seed, memory=self.memory)
         if role == "initiator":
             self.endpoint.connect(now)

@@ -26,6 +26,7 @@ class Settings:
     planes: list = field(default_factory=list)  # own addresses in the planes from 1 on
     capacity_mbps: int | None = None   # inbound capacity that is shared out by hints
     hint_interval_us: int = 100
+    hint_giver: object = None          # what decides about the hints that this side gives; none without it
     rnr_retries: int = 7               # 7 is without limit
     srq: bool = False
     spray_run: int = 1

@@ -70,6 +70,7 @@ class PathOut:
         self.probed_epoch = None   # epoch of which a probe has been answered
         self.last_time = -1 << 62  # latest time at which nothing was heard for long
         self.run_probe = None
+        self.window = 16               # no window that the rules allow is larger
 
 
 class PathIn:
@@ -112,6 +113,12 @@ class Watch:
         self.closed_sent = self.close_ack_sent = False
         self.last_stamp = {}
         self.last_left = self.left_now = 0
+        self.hints_given = False
+        self.capacity = None
+        self.hints = []               # (time of delivery, rate) in the order of their timestamps
+        self.hint_stamp = None
+        self.spent = deque()          # (time, bytes of the IP packet) of data packets
+        self.own_hint = None          # (timestamp, epoch, rate) that the endpoint has sent last
         self.suspect = []             # what would be wrong if the endpoint had processed a delivery within 5 ms
 
     # Feeding.
@@ -146,13 +153,19 @@ class Watch:
         self.last_left, self.left_now = self.left_now, now
         data = wire.is_data(packet.opcode)
         self.check(ecn == (2 if data else 0), "ECN-001/002", now, lambda: f"ECN {ecn} on {packet}")
+        if packet.name in ("ACK", "ACK_SACK", "PATH_PROBE_ACK", "RATE_HINT") and self.own:
+            self.own_hint_sent(packet, now)
         if packet.name in ("ACK", "ACK_SACK"):
             number = self.stamp_delivery.get((packet.path, packet.epoch, packet.timestamp_echo))
             if number is not None:
                 self.processed = max(self.processed, number)
         getattr(self, "leaves_" + packet.name.lower(), self.leaves_other)(packet, now, port)
         if data:
+            path = self.out.get(packet.path)
+            new = path is not None and packet.psn not in path.sent
             self.leaves_data(packet, now, port)
+            if self.hints_given:
+                self.check_hint(packet, now, new, len(datagram))
         request = packet.name in REQUESTS and not (packet.name == "RQ_CREDIT" and packet.kind == wire.TELL)
         if request:
             self.leaves_request(packet, now)
@@ -173,6 +186,67 @@ class Watch:
             self.stamp_delivery.setdefault((packet.path, packet.epoch, packet.timestamp), self.deliveries)
         if packet.name in ("ACK", "ACK_SACK"):
             self.take_limit(packet, now)
+        if self.hints_given and packet.name in ("ACK", "ACK_SACK", "PATH_PROBE_ACK", "RATE_HINT"):
+            self.take_hint(packet, now)
+
+    # Rate hints.
+
+    def take_hint(self, packet, now):
+        """A hint that was delivered. Those that come late by their timestamp are passed over."""
+        if self.hint_stamp is None or ahead(packet.timestamp, self.hint_stamp) >= 0:
+            self.hint_stamp = packet.timestamp
+            self.hints.append((now, packet.rate_hint))
+
+    def hint_in_force(self, start, end):
+        """The largest hint that can have been in force between two times, given that the endpoint may be late."""
+        rates, last = [], None
+        for when, rate in self.hints:
+            if when <= start - 20 * MS:
+                last = rate
+            elif when <= end:
+                rates.append(rate)
+        if last is None:
+            return wire.NO_LIMIT
+        newest = max(w for w, _ in self.hints if w <= end)
+        if end - newest > 12 * MS:   # it may have lapsed
+            return wire.NO_LIMIT
+        return max(rates + [last])
+
+    def check_hint(self, packet, now, new, size):
+        size += 28 if ":" not in next(iter(self.addresses)) else 48
+        self.spent.append((now, size))
+        while self.spent and now - self.spent[0][0] > 300 * MS:
+            self.spent.popleft()
+        if not new or not self.hints:
+            return
+        rate = self.hint_in_force(now, now)
+        self.check(rate != 0, "HINT-011", now, lambda: f"new data while paused: {packet}")
+        allowance = 16 * (self.agreed["payload_size"] + 80)
+        used = 0
+        for when, spent in reversed(self.spent):
+            used += spent
+            rate = self.hint_in_force(when, now)
+            if rate == wire.NO_LIMIT:
+                break
+            allowed = (now - when + 20 * MS) * rate / 8000 + allowance
+            self.check(used <= allowed, "HINT-008", now,
+                       lambda: f"{used} bytes in {(now - when) / MS:.1f} ms at {rate} Mb/s: {packet}")
+
+    def own_hint_sent(self, packet, now):
+        """Numbers and limits of the hints that the endpoint gives (HINT-002, HINT-004)."""
+        if not self.own["hint_support"]:
+            self.check((packet.hint_epoch, packet.rate_hint) == (0, wire.NO_LIMIT), "PKT-012/024", now, lambda: f"{packet}")
+            return
+        if packet.rate_hint != wire.NO_LIMIT and self.capacity:
+            self.check(packet.rate_hint <= 0.95 * self.capacity, "HINT-004", now, lambda: f"capacity {self.capacity}: {packet}")
+        before = self.own_hint
+        if before is not None and ahead(packet.timestamp, before[0]) >= 0:
+            changed = packet.rate_hint != before[2]
+            step = (packet.hint_epoch - before[1]) & 255
+            self.check((step > 0) == changed if step <= 1 else changed or step % 2 == 0 or not self.exact, "HINT-002", now,
+                       lambda: f"epoch {before[1]} with {before[2]} before: {packet}")
+        if before is None or ahead(packet.timestamp, before[0]) >= 0:
+            self.own_hint = (packet.timestamp, packet.hint_epoch, packet.rate_hint)
 
     def reaches_other(self, packet, now):
         pass
@@ -309,6 +383,10 @@ class Watch:
         self.check(packet.psn == path.next, "REL-002", now, lambda: f"PSN {path.next} is next: {packet}")
         self.check(not packet.flags & wire.RTX, "REL-029", now, lambda: f"RTX on a first transmission: {packet}")
         self.check(packet.name != "FILL", "ERR-013", now, lambda: f"a FILL that is new: {packet}")
+        flight = sum(s.acked_at is None and s.orders[-1] > max(path.arrived_order, path.lost_before) and s.nak_order < 0
+                     for s in path.sent.values())
+        self.check(flight < path.window + 2 or not flight, "CC-001", now,
+                   lambda: f"{flight} in flight, window {path.window} at most: {packet}")
         path.next = add(packet.psn, 1)
         path.sent[packet.psn] = SentPacket(packet, path.order, now)
         if not path.heard:
@@ -348,6 +426,7 @@ class Watch:
                    lambda: f"no evidence (quiet for {quiet / MS:.3f} ms, order {last}, arrived {path.arrived_order}): {who}")
         if not (path.arrived_order > last or path.lost_before >= last or known.nak_order >= last) and evidence:
             path.lost_before = path.order - 1     # a timeout: all that was sent before is taken for lost
+            path.window = 1
         known.orders.append(path.order)
         known.times.append(now)
         known.stamps.append(packet.timestamp)
@@ -406,6 +485,7 @@ class Watch:
         arrived = path.arrived_order if trigger is None else max(path.arrived_order, trigger)
         for psn, sent in path.sent.items():
             if sent.acked_at is None and reported(cum, bits, psn):
+                path.window = min(256, path.window + 1)
                 sent.acked_at, sent.acked_index = now, self.deliveries
                 arrived = max(arrived, sent.orders[0])
         path.arrived_order = arrived
