@@ -160,6 +160,7 @@ class Adapter:
                     self.polling = None
             elif self.lines:
                 self.serve_line(self.lines.popleft())
+                more = True   # it may have been given something to send
         self.close()
 
 

@@ -236,8 +236,8 @@ class Run:
                 if taken is None:
                     break
                 data, source, port, own, ecn = taken
-                heapq.heappush(self.seen, (self.left_at(data), next(self.serial), self.watch.left, source, port, own,
-                                           ecn, data))
+                at = self.left_at(data)   # may put what waits in another order
+                heapq.heappush(self.seen, (at, next(self.serial), self.watch.left, source, port, own, ecn, data))
                 self.transmit(False, source, port, own, ecn, data)
 
         self.tell_watch(now_ns() - HOLD)
@@ -253,7 +253,11 @@ class Run:
             if request and key in self.controls or data[1] in (0x60, 0x61, 0x62, 0x63, 0x66):
                 return now   # a repetition may have an old timestamp
             self.controls.add(key)
-        return self.clock.leave_time(int.from_bytes(data[12:16], "big"), self.watch.own["ts_unit"], now)
+        at = self.clock.leave_time(int.from_bytes(data[12:16], "big"), self.watch.own["ts_unit"], now)
+        if self.clock.improved:   # what waits has left earlier, too
+            self.seen = [(e[0] - self.clock.improved if e[2] == self.watch.left else e[0], *e[1:]) for e in self.seen]
+            heapq.heapify(self.seen)
+        return at
 
     def tell_watch(self, until):
         while self.seen and self.seen[0][0] <= until:
@@ -281,6 +285,10 @@ class Run:
     def ask(self, side, op, args, on_answer=None):
         if side == self.them:
             self.other.request(op, args, on_answer)
+            return
+        if self.other.soft and op.startswith("post_") and args.get("mr", 1) not in self.session.memory.regions \
+                and "inline" not in args:
+            self.other.refused.append((op, {**args, "side": side}, "no such region"))
             return
         try:
             name, values = check({"op": op, **args})
@@ -655,7 +663,7 @@ class Chaos(Run):
         self.until(lambda: all(s.over for s in self.sides), 30, "the end")
         self.settle(0.02)
         # What is posted to a connection that is closing is refused; it never becomes work.
-        refused = {(self.them, args["wr_id"]) for op, args, _ in self.other.refused if op.startswith("post_")}
+        refused = {(args.get("side", self.them), args["wr_id"]) for op, args, _ in self.other.refused if op.startswith("post_")}
         wrong = program.check_chaos(refused)
         for side in (0, 1):
             for name, _, _ in Program.REGIONS:

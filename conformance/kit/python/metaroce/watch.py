@@ -19,6 +19,7 @@ class Clock:
     """When packets left, by their own timestamps: how late they are seen does not matter then."""
 
     def __init__(self):
+        self.improved = 0
         self.state = {}   # unit is learned with the handshake; before it packets count as they are seen
 
     def leave_time(self, stamp, unit, now):
@@ -29,7 +30,8 @@ class Clock:
         expected = (now - state["offset"] - state["local"]) // unit     # how far the timestamp should have come
         step = ahead(stamp, (state["stamp"] + expected) & 0xFFFFFFFF) + expected
         local = state["local"] + step * unit
-        state["offset"] = min(state["offset"], now - local)
+        self.improved = max(0, state["offset"] - (now - local))   # by how much all before it left earlier than was thought
+        state["offset"] -= self.improved
         if step > 0:
             state["stamp"], state["local"] = stamp, local
         return local + state["offset"]
@@ -112,7 +114,7 @@ class Watch:
         self.reset_sent = {}
         self.closed_sent = self.close_ack_sent = False
         self.last_stamp = {}
-        self.last_left = self.left_now = 0
+        self.left_times = deque(maxlen=200)
         self.hints_given = False
         self.capacity = None
         self.hints = []               # (time of delivery, rate) in the order of their timestamps
@@ -150,8 +152,15 @@ class Watch:
             self.counts["repetitions"] += 1
             self.counts["repetitions with the timestamp of the first sending"] += packet.timestamp == first
         self.log.append((now, ">", source, port, destination, ecn, packet))
-        self.last_left, self.left_now = self.left_now, now
+        self.left_times.append(now)
         data = wire.is_data(packet.opcode)
+        self.check(data or not packet.flags & (wire.AR | wire.RTX | wire.SE), "PKT-004", now, lambda: f"{packet.flags:02x}: {packet}")
+        self.check(packet.name in ("ACK", "ACK_SACK") or not packet.flags & wire.RTXE, "PKT-005", now,
+                   lambda: f"{packet.flags:02x}: {packet}")
+        if self.peer is not None and packet.name not in ("OPEN", "CONFIRM"):
+            self.check(packet.dcid == self.peer["scid"], "PKT-011/022", now, lambda: f"DCID {packet.dcid}: {packet}")
+        if packet.name == "NAK":
+            self.check(packet.psn == 0, "PKT-016", now, lambda: f"{packet}")
         self.check(ecn == (2 if data else 0), "ECN-001/002", now, lambda: f"ECN {ecn} on {packet}")
         if packet.name in ("ACK", "ACK_SACK", "PATH_PROBE_ACK", "RATE_HINT") and self.own:
             self.own_hint_sent(packet, now)
@@ -291,7 +300,7 @@ class Watch:
         self.check(len(times) <= 8, "CONN-024", now, lambda: f"{packet} for the {len(times)}th time")
 
     def jitter(self):
-        return 0 if self.exact else 3 * MS if self.own else 40 * MS   # before set-up there is no clock of the peer
+        return 0 if self.exact else 10 * MS if self.own else 40 * MS   # before set-up there is no clock of the peer
 
     def leaves_close(self, packet, now, port):
         self.closed_sent = True
@@ -411,7 +420,8 @@ class Watch:
         surely = known.acked_at is not None and (
             self.exact or self.processed > known.acked_index or now - known.acked_at > 100 * MS)
         # An endpoint that was held up answers what came before the report first; one that has sent since was awake.
-        if known.acked_at is not None and not surely and self.last_left > known.acked_at + self.certain:
+        awake = known.acked_at is not None and any(known.acked_at + self.certain < t < now - 2 * MS for t in self.left_times)
+        if awake and not surely:
             self.suspect.append(f"REL-030 at {now}: reported at {known.acked_at}: {who}")
         self.check(not surely, "REL-030", now,
                    lambda: f"reported as arrived at {known.acked_at}, delivery {known.acked_index} of {self.processed} "

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""What no honest peer sends, against another implementation behind its adapter: one small script per rule.
+
+    python3 hostile.py --adapter 'path/to/adapter' [--only NAME]
+
+Each script sets up a connection of its own with hand-made packets, does something that the specification answers in one
+way only, and looks at what comes. It prints one line for each, and ends with 1 if any rule was broken.
+"""
+
+import argparse
+import sys
+import traceback
+
+import hostile_scripts
+from metaroce.tester import Adapter, Broken, Tester
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--adapter", required=True)
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    failures = 0
+    for function, settings in hostile_scripts.SCRIPTS:
+        name = function.__name__
+        if options.only and options.only not in name:
+            continue
+        adapter = Adapter(options.adapter)
+        tester = None
+        try:
+            tester = Tester(adapter, **settings)
+            function(tester)
+            print(f"good    {name}: {function.__doc__}", flush=True)
+        except Broken as broken:
+            failures += 1
+            print(f"BROKEN  {name}: {function.__doc__}: {str(broken)[:700]}", flush=True)
+        except Exception:
+            failures += 1
+            print(f"ERROR   {name}: {traceback.format_exc()}", flush=True)
+        finally:
+            if tester is not None:
+                tester.close()
+            adapter.process.stdin.close()
+            adapter.process.wait(5)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

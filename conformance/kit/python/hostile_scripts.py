@@ -1,0 +1,590 @@
+"""The scripts of `hostile.py`: each a function of a connected `Tester`, with the rule as its description."""
+
+import time
+
+from metaroce import wire
+from metaroce.handshake import planes_field
+from metaroce.serial import add
+from metaroce.tester import SCRIPTS, need, script  # noqa: F401
+
+NO_RESET = ["imm", "inv", "retire", "change"]
+
+
+# Reads and atomics.
+
+@script()
+def read_is_answered(t):
+    """OPS-016, OPS-017: a Read is answered by one message with the bytes asked for"""
+    region = t.region(fill=5, remote_read=True)
+    request = t.data("READ_REQ", msn=1, length=600, va=region["va"], rkey=region["rkey"])
+    t.ack_of(request)
+    pieces = [p for p in t.gather(100) + t.seen if p.name == "READ_RESP" and not p.flags & wire.RTX]
+    need({p.offset: p.payload for p in pieces} == {0: b"\5" * 256, 256: b"\5" * 256, 512: b"\5" * 88}, f"{pieces}")
+    need(all(p.msn == 1 and p.len == 600 for p in pieces), f"{pieces}")
+
+
+@script(read_depth=2)
+def read_beyond_depth(t):
+    """OPS-014, and held responses count until they are sent: here nothing is acknowledged, but all can be sent"""
+    region = t.region(fill=5, remote_read=True)
+    # The first message is missing, so that Reads wait.
+    for msn in (2, 3):
+        t.ack_of(t.data("READ_REQ", msn=msn, length=10, va=region["va"], rkey=region["rkey"], flags=wire.AR))
+    t.nak_of(t.data("READ_REQ", msn=4, length=10, va=region["va"], rkey=region["rkey"]), wire.REM_INV_REQ)
+    t.silence(50, "READ_RESP")
+
+
+@script()
+def read_without_right(t):
+    """OPS-019: a Read of a region that is not open for it draws REM_ACCESS and no response"""
+    region = t.region(remote_read=False)
+    request = t.data("READ_REQ", msn=1, length=10, va=region["va"], rkey=region["rkey"])
+    t.nak_of(request, wire.REM_ACCESS)
+    t.silence(50, "READ_RESP", "ACK", "ACK_SACK")
+
+
+@script()
+def read_closed_meanwhile(t):
+    """OPS-044: a region that is closed before the Read is carried out draws REM_ACCESS although it was acknowledged"""
+    region = t.region(remote_read=True)
+    request = t.data("READ_REQ", msn=2, length=10, va=region["va"], rkey=region["rkey"], flags=wire.AR)
+    t.ack_of(request)
+    t.adapter.ask("deregister", mr=region["mr"])
+    other = t.region()
+    t.data("WRITE", msn=1, payload=b"x" * 10, va=other["va"], rkey=other["rkey"])
+    t.nak_of(request, wire.REM_ACCESS)
+    t.silence(50, "READ_RESP")
+
+
+@script()
+def read_of_nothing(t):
+    """MEM-005: a Read of length 0 is answered whatever its address and key"""
+    t.data("READ_REQ", msn=1, length=0, va=12345, rkey=99)
+    answer = t.expect("READ_RESP")
+    need(answer.len == 0 and answer.payload == b"" and answer.mflags == wire.SOM | wire.EOM | wire.RESP, f"{answer}")
+
+
+@script()
+def atomic_once(t):
+    """OPS-026 to OPS-029: atomics are carried out once, however often their packet comes"""
+    region = t.region(remote_atomic=True)
+    first = t.data("FETCH_ADD", msn=1, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=5)
+    t.ack_of(first)
+    t.data("FETCH_ADD", psn=first.psn, msn=1, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=5, flags=wire.RTX)
+    t.data("CMP_SWAP", msn=2, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=77, compare=5)
+    t.data("CMP_SWAP", msn=3, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=88, compare=5)
+    answers = {p.msn: p.original for p in t.gather(150) + t.seen if p.name == "ATOMIC_RESP"}
+    need(answers == {1: 0, 2: 5, 3: 77}, f"{answers}")
+    need(int.from_bytes(t.memory(region, 0, 8), "little") == 77, t.memory(region, 0, 8).hex())
+
+
+@script()
+def atomic_again_under_another_number(t):
+    """MEM-011: a request whose MSN has arrived as a whole is refused under another PSN, and not carried out again"""
+    region = t.region(remote_atomic=True)
+    t.ack_of(t.data("FETCH_ADD", msn=1, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=5))
+    again = t.data("FETCH_ADD", msn=1, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=5)
+    t.nak_of(again, wire.REM_INV_REQ)
+    need(int.from_bytes(t.memory(region, 0, 8), "little") == 5, "carried out twice")
+
+
+@script(atomic_depth=0)
+def atomic_not_agreed(t):
+    """OPS-002: an atomic request that was not agreed to draws REM_INV_REQ"""
+    region = t.region(remote_atomic=True)
+    t.nak_of(t.data("FETCH_ADD", msn=1, length=8, va=region["va"], rkey=region["rkey"], swap_or_add=5), wire.REM_INV_REQ)
+
+
+@script()
+def response_to_nothing(t):
+    """OPS-023, OPS-040: responses that fit no request draw REM_INV_REQ"""
+    t.nak_of(t.data("READ_RESP", msn=1, payload=b"x" * 10), wire.REM_INV_REQ)
+    t.nak_of(t.data("ATOMIC_RESP", path=1, msn=2, length=8, original=1), wire.REM_INV_REQ)
+
+
+# Messages.
+
+@script()
+def another_length(t):
+    """MEM-010: a packet whose MsgLen contradicts its message draws REM_INV_REQ"""
+    region = t.region()
+    t.ack_of(t.data("WRITE", msn=1, payload=b"a" * 256, length=512, va=region["va"], rkey=region["rkey"], flags=wire.AR))
+    t.nak_of(t.data("WRITE", msn=1, offset=256, payload=b"a" * 256, length=768, va=region["va"], rkey=region["rkey"]),
+             wire.REM_INV_REQ)
+    need(t.memory(region, 256, 256) == bytes(256), "it was placed")
+
+
+@script()
+def cut_wrongly(t):
+    """MEM-008, MEM-009: a packet that is not cut at multiples of P draws REM_INV_REQ"""
+    region = t.region()
+    t.nak_of(t.data("WRITE", msn=1, offset=100, payload=b"a" * 100, length=200, va=region["va"], rkey=region["rkey"]),
+             wire.REM_INV_REQ)
+
+
+@script(msg_window=4)
+def beyond_message_window(t):
+    """MEM-011: a request beyond the message window draws REM_INV_REQ, one within it does not"""
+    region = t.region()
+    t.ack_of(t.data("WRITE", msn=4, payload=b"a", va=region["va"], rkey=region["rkey"]))
+    t.nak_of(t.data("WRITE", msn=5, payload=b"a", va=region["va"], rkey=region["rkey"]), wire.REM_INV_REQ)
+
+
+@script()
+def beyond_credit(t):
+    """RCV-008: a Send beyond its credit draws REM_INV_REQ"""
+    t.nak_of(t.data("SEND", msn=1, rqsn=0, payload=b"abc"), wire.REM_INV_REQ)
+
+
+@script()
+def receive_taken_away(t):
+    """RCV-009, RCV-011: a promised receive that is not there draws NAK RNR, and its packet is taken when it is"""
+    region = t.region(remote_write=False)
+    t.adapter.ask("post_recv", conn=0, stream=0, wr_id=1, mr=region["mr"], offset=0, len=100)
+    t.expect("RQ_CREDIT", where=lambda p: p.kind == wire.TELL and p.rq_limit == 1)
+    t.adapter.ask("withdraw_recv", conn=0, stream=0, wr_id=1)
+    packet = t.data("SEND", msn=1, rqsn=0, payload=b"abc")
+    nak = t.nak_of(packet, wire.RNR)
+    need(10 <= nak.detail <= 1_000_000, f"{nak}")
+    t.adapter.ask("post_recv", conn=0, stream=0, wr_id=2, mr=region["mr"], offset=10, len=100)
+    t.data("SEND", psn=packet.psn, msn=1, rqsn=0, payload=b"abc", flags=wire.RTX)
+    t.ack_of(packet)
+    done = [e for e in t.adapter.events(50) if e["type"] == "completion"]
+    need([(e["wr_id"], e["status"], e["byte_len"]) for e in done] == [(2, "IBV_WC_SUCCESS", 3)], f"{done}")
+    need(t.memory(region, 10, 3) == b"abc", "not placed")
+
+
+@script()
+def invalidation(t):
+    """OPS-009 to OPS-012: a key is closed with its Send, not before, and only one that exists and may be"""
+    region, key, closed = t.region(remote_write=False), t.region(invalidate=True), t.region(invalidate=False)
+    for n in range(3):
+        t.adapter.ask("post_recv", conn=0, stream=0, wr_id=n, mr=region["mr"], offset=0, len=100)
+    t.gather(20)
+    t.ack_of(t.data("SEND_INV", msn=2, rqsn=0, payload=b"x", rkey=key["rkey"]))
+    t.ack_of(t.data("WRITE", msn=3, payload=b"ok", va=key["va"], rkey=key["rkey"]))   # message 1 is still missing
+    t.ack_of(t.data("WRITE", msn=1, payload=b"ok", va=key["va"], rkey=key["rkey"]))
+    done = [e for e in t.adapter.events(50) if e["type"] == "completion"]
+    need([e.get("invalidated") for e in done] == [key["rkey"]], f"{done}")
+    t.nak_of(t.data("WRITE", msn=4, payload=b"no", va=key["va"], rkey=key["rkey"]), wire.REM_ACCESS)
+    t.ack_of(t.data("WRITE", msn=5, payload=b"", length=0, va=key["va"], rkey=key["rkey"]))   # an empty message is not checked
+    t.nak_of(t.data("SEND_INV", msn=6, rqsn=1, payload=b"x", rkey=closed["rkey"]), wire.REM_ACCESS)
+    t.nak_of(t.data("SEND_INV", msn=7, rqsn=2, payload=b"x", rkey=0x12345), wire.REM_ACCESS)
+
+
+@script(domain=3)
+def other_domain(t):
+    """MEM-006: a key of another protection domain draws REM_ACCESS"""
+    good, bad = t.region(domain=3), t.region(domain=4)
+    t.ack_of(t.data("WRITE", msn=1, payload=b"ok", va=good["va"], rkey=good["rkey"]))
+    t.nak_of(t.data("WRITE", msn=2, payload=b"no", va=bad["va"], rkey=bad["rkey"]), wire.REM_ACCESS)
+
+
+# Refusals and resets.
+
+@script()
+def nak_is_repeated(t):
+    """ERR-003, ERR-004, ERR-028: a NAK comes again, seven times, and then STREAM_RESET of code 0"""
+    region = t.region()
+    packet = t.data("WRITE", msn=1, payload=b"a" * 256, length=512, va=region["va"], rkey=region["rkey"] ^ 1)
+    first = t.nak_of(packet, wire.REM_ACCESS)
+    second = t.data("WRITE", msn=1, offset=256, payload=b"a" * 256, length=512, va=region["va"], rkey=region["rkey"] ^ 1)
+    t.silence(8, "NAK", "ACK", "ACK_SACK")
+    t.gather(10)
+    again = t.data("WRITE", psn=second.psn, msn=1, offset=256, payload=b"a" * 256, length=512, va=region["va"],
+                   rkey=region["rkey"] ^ 1, flags=wire.RTX)
+    t.nak_of(again, wire.REM_ACCESS, milliseconds=50)
+    reset = t.expect("STREAM_RESET", milliseconds=1500)
+    naks = [p for p in t.seen if p.name == "NAK"]
+    need(reset.code == 0 and reset.msn == 0 and reset.stream == 0, f"{reset}")
+    need(naks[-1].offending_psn == second.psn, f"names {naks[-1].offending_psn}, refused last {second.psn}")
+    need(len(naks) == 9, f"{len(naks)} NAKs, first at {first.when}: {[round(p.when - first.when, 3) for p in naks]}")
+    t.answer_reset(reset)
+
+
+@script()
+def data_of_a_reset_stream(t):
+    """ERR-010 to ERR-012, ERR-025: packets of a stream that was reset are acknowledged and not placed"""
+    region = t.region()
+    t.ack_of(t.data("WRITE", msn=1, payload=b"a" * 256, length=512, va=region["va"], rkey=region["rkey"], flags=wire.AR))
+    reset = t.send("STREAM_RESET", stream=0, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    packet = t.data("WRITE", msn=1, offset=256, payload=b"b" * 256, length=512, va=region["va"], rkey=region["rkey"])
+    t.ack_of(packet)
+    need(t.memory(region, 256, 256) == bytes(256), "it was placed")
+    t.send("STREAM_RESET", psn=reset.psn, stream=0, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    fill = t.data("FILL", msn=0, flags=wire.AR)
+    t.ack_of(fill)
+
+
+@script()
+def data_while_resetting(t):
+    """ERR-025: what comes for the first time between STREAM_RESET and its answer is neither placed nor acknowledged"""
+    region = t.region()
+    t.adapter.ask("reset_stream", conn=0, stream=0)
+    reset = t.expect("STREAM_RESET")
+    packet = t.data("WRITE", msn=1, payload=b"a", va=region["va"], rkey=region["rkey"])
+    t.silence(60, "ACK", "ACK_SACK", "NAK")
+    t.answer_reset(reset)
+    t.gather(20)
+    t.data("WRITE", psn=packet.psn, msn=1, payload=b"a", va=region["va"], rkey=region["rkey"], flags=wire.RTX)
+    t.ack_of(packet)
+    need(t.memory(region, 0, 1) == b"\0", "it was placed")
+
+
+@script()
+def reset_of_nothing(t):
+    """ERR-010: STREAM_RESET of a stream that is not there is answered"""
+    reset = t.send("STREAM_RESET", stream=40, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn and p.stream == 40)
+
+
+@script()
+def open_after_reset(t):
+    """STRM-048: a STREAM_OPEN with an earlier transaction id than an answered STREAM_RESET opens nothing"""
+    early, late = t.new_txid(), t.new_txid()
+    t.send("STREAM_RESET", psn=late, stream=2, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK")
+    t.send("STREAM_OPEN", psn=early, stream=2, first_msn=1)
+    t.silence(80, "STREAM_OPEN_ACK")
+    need(t.open_stream(2).status == 0, "a later STREAM_OPEN is refused")
+
+
+@script()
+def id_rests(t):
+    """ERR-018: the id of a stream that was reset rests"""
+    reset = t.send("STREAM_RESET", stream=0, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    need(t.open_stream(0).status == wire.STREAM_IN_USE, "opened anew at once")
+
+
+@script(streams=2)
+def streams_refused(t):
+    """STRM-039, STRM-040: streams beyond the limit and wrong ids are refused, repetitions answered alike"""
+    need(t.open_stream(1).status == wire.STREAM_IN_USE, "an id of the acceptor's own")
+    need(t.open_stream(0).status == wire.STREAM_IN_USE, "an id that is open")
+    need(t.open_stream(2).status == 0, "the second of two")
+    third = t.open_stream(4)
+    need(third.status == wire.STREAM_NO_RESOURCE and third.rq_limit == 0 and third.src_qpn == 0, f"{third}")
+    t.send("STREAM_OPEN", psn=third.psn, stream=4, first_msn=1, src_qpn=1)
+    again = t.expect("STREAM_OPEN_ACK", where=lambda p: p.psn == third.psn)
+    need(again.status == third.status, f"{again}")
+
+
+@script(features=NO_RESET)
+def fill_not_agreed(t):
+    """errors table: FILL is passed over in silence where RESET has not been agreed"""
+    t.data("FILL", msn=0, flags=wire.AR)
+    t.silence(60)
+
+
+@script(features=NO_RESET)
+def refused_without_reset(t):
+    """ERR-004, ERR-032: without RESET the NAK has scope connection, comes eight times, and CLOSE of reason ERROR follows"""
+    region = t.region()
+    packet = t.data("WRITE", msn=1, payload=b"a", va=region["va"], rkey=region["rkey"] ^ 1)
+    t.nak_of(packet, wire.REM_ACCESS, scope=wire.SCOPE_CONNECTION)
+    close = t.expect("CLOSE", milliseconds=1500)
+    need(close.reason == wire.ERROR, f"{close}")
+    need(sum(p.name == "NAK" for p in t.seen) == 8, f"{sum(p.name == 'NAK' for p in t.seen)} NAKs")
+
+
+# Paths.
+
+@script()
+def retirement(t):
+    """PATH-025 to PATH-028, PATH-033, PATH-034, PATH-037: an epoch ends for good, and the next one begins 257 past it"""
+    region = t.region()
+    def write(**more):
+        return t.data("WRITE", payload=b"a", va=region["va"], rkey=region["rkey"], path=1, **more)
+    t.ack_of(write(msn=1))
+    gap = t.next_psn[1]
+    t.next_psn[1] = add(gap, 1)
+    t.ack_of(write(msn=2))
+    retire = t.send("PATH_RETIRE", path=1, epoch=0, highest_psn=add(t.next_psn[1], -1), reason=2)
+    answer = t.expect("PATH_RETIRED", where=lambda p: p.psn == retire.psn)
+    need(answer.cum_psn == add(gap, -1) and answer.sack == b"\x40" + bytes(31) and answer.epoch == 0, f"{answer}")
+    late = t.data("WRITE", psn=gap, msn=3, payload=b"late", va=region["va"] + 100, rkey=region["rkey"], path=1)
+    t.silence(40, "ACK", "ACK_SACK")
+    need(t.memory(region, 100, 4) == bytes(4), "placed after PATH_RETIRED")
+    t.send("PATH_PROBE", path=1, epoch=0, highest_psn=late.psn)
+    t.silence(40, "PATH_PROBE_ACK")
+    t.send("PATH_RETIRE", psn=retire.psn, path=1, epoch=0, highest_psn=add(t.next_psn[1], -1), reason=2)
+    again = t.expect("PATH_RETIRED", where=lambda p: p.psn == retire.psn)
+    need((again.cum_psn, again.sack) == (answer.cum_psn, answer.sack), f"{again}")
+    base = add(answer.cum_psn, 256)
+    probe = t.send("PATH_PROBE", path=1, epoch=1, highest_psn=base)
+    told = t.expect("PATH_PROBE_ACK", where=lambda p: p.psn == probe.psn)
+    need(told.cum_psn == base and told.sack == bytes(32) and told.epoch == 1 and told.highest_psn == base, f"{told}")
+    packet = t.data("WRITE", psn=add(base, 1), epoch=1, msn=3, payload=b"a", va=region["va"], rkey=region["rkey"], path=1)
+    ack = t.ack_of(packet)
+    need(ack.psn == packet.psn and ack.ect_count == 1, f"{ack}")
+    t.send("PATH_RETIRE", path=1, epoch=5, highest_psn=0, reason=2)
+    t.silence(40, "PATH_RETIRED")
+
+
+@script(features=["imm", "reset"])
+def retire_not_agreed(t):
+    """errors table: PATH_RETIRE is passed over where it has not been agreed"""
+    t.send("PATH_RETIRE", path=1, epoch=0, highest_psn=add(t.isn, -1), reason=2)
+    t.silence(60)
+    t.sane(path=1)
+
+
+@script(planes=1)
+def wrong_plane(t):
+    """PLN-003, PLN-004: data are taken in every plane, and not across planes"""
+    region = t.region()
+    t.ack_of(t.data("WRITE", msn=1, path=0, payload=b"a", va=region["va"], rkey=region["rkey"], plane=1))
+    bad = t.data("WRITE", msn=2, path=0, payload=b"a", va=region["va"], rkey=region["rkey"], plane=0, to=1)
+    t.silence(60, "ACK", "ACK_SACK", "NAK")
+    t.data("WRITE", psn=bad.psn, msn=2, path=0, payload=b"a", va=region["va"], rkey=region["rkey"], plane=1)
+    ack = t.ack_of(bad)
+    need(ack.own == "127.12.1.1", f"the acknowledgment goes to {ack.own}")
+
+
+@script()
+def forged_reports(t):
+    """REL-044, REL-046, CONN-043, PATH-039: reports that fit nothing change nothing"""
+    before = t.adapter.ask("stats", conn=0, path=0)["path"]
+    t.send("PATH_PROBE_ACK", path=0, epoch=0, cum_psn=add(t.peer_isn, 50), highest_psn=0, sack=bytes(32))
+    t.send("PATH_RETIRED", path=0, epoch=0, cum_psn=add(t.peer_isn, -1), sack=bytes(32))
+    t.send("ACK", psn=add(t.peer_isn, 50), path=0, epoch=0, ack_flags=wire.ECHO_VALID, stream=0)
+    t.send("ACK", psn=add(t.peer_isn, -1), path=200, epoch=0, ack_flags=wire.ECHO_VALID, stream=0)
+    t.send("CLOSE_ACK", reason=0)
+    t.send("STREAM_RESET_ACK", stream=0)
+    t.silence(40)
+    after = t.adapter.ask("stats", conn=0, path=0)["path"]
+    need(before == after, f"{before} {after}")
+    t.sane()
+
+
+# Work of the implementation that is refused.
+
+@script()
+def unknown_code(t):
+    """ERR-008, ERR-006: a NAK of scope stream with a code that is not known fails the work with REM_OP_ERR"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=9, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    packet = t.expect("WRITE")
+    t.send("NAK", psn=0, code=0x66, scope=wire.SCOPE_STREAM, stream=0, msn=packet.msn, path=packet.path, offending_psn=packet.psn)
+    reset = t.expect("STREAM_RESET")
+    need(reset.code == 0x66 and reset.msn == packet.msn, f"{reset}")
+    done = [e for e in t.adapter.events(50) if e["type"] == "completion"]
+    need([(e["wr_id"], e["status"]) for e in done] == [(9, "IBV_WC_REM_OP_ERR")], f"{done}")
+    t.answer_reset(reset)
+    fill = t.expect("FILL", milliseconds=50)
+    need(fill.psn == packet.psn and fill.stream == 0 and fill.flags & wire.RTX, f"{fill}")
+
+
+@script()
+def forged_naks(t):
+    """ERR-007, ERR-022: NAKs that name nothing under way, and hints, fail nothing"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=9, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    packet = t.expect("WRITE")
+    def nak(**changes):
+        fields = {"code": wire.REM_ACCESS, "scope": wire.SCOPE_STREAM, "stream": 0, "msn": packet.msn, "path": packet.path,
+                  "epoch": 0, "offending_psn": packet.psn, **changes}
+        t.send("NAK", psn=0, **fields)
+    nak(msn=packet.msn + 1)
+    nak(offending_psn=add(packet.psn, 1))
+    nak(path=(packet.path + 1) % 4)
+    nak(stream=2)
+    nak(epoch=1)
+    for code in (wire.PSN_OOW, wire.CLOSING, wire.BAD_EPOCH):
+        nak(code=code, scope=wire.SCOPE_PACKET)
+    nak(scope=wire.SCOPE_PATH)
+    nak(code=0x66, scope=wire.SCOPE_PACKET)
+    t.silence(30, "STREAM_RESET", "CLOSE")
+    done = [e for e in t.adapter.events(20) if e["type"] == "completion"]
+    need(not done, f"{done}")
+
+
+@script()
+def rnr_wait(t):
+    """RCV-012, RCV-013: a packet that was refused with RNR goes again after the time named, and not before"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=9, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    packet = t.expect("WRITE")
+    t.send("NAK", psn=0, code=wire.RNR, scope=0, stream=0, msn=packet.msn, path=packet.path, offending_psn=packet.psn,
+           detail=150_000)
+    start = time.monotonic()
+    again = t.expect("WRITE", milliseconds=500, where=lambda p: p.when > start)
+    need(0.149 <= again.when - start <= 0.31, f"after {again.when - start:.3f} s")
+
+
+@script()
+def contradicting_retirement(t):
+    """PATH-040: PATH_RETIRED that lacks what was reported as arrived fails the connection"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=9, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    packet = t.expect("WRITE")
+    t.send("ACK", psn=packet.psn, path=packet.path, ack_flags=wire.ECHO_VALID, timestamp_echo=packet.timestamp, ect_count=1)
+    t.gather(10)
+    t.adapter.ask("retire_path", conn=0, path=packet.path)
+    retire = t.expect("PATH_RETIRE")
+    t.send("PATH_RETIRED", psn=retire.psn, path=packet.path, epoch=0, cum_psn=add(packet.psn, -1), sack=bytes(32))
+    close = t.expect("CLOSE")
+    need(close.reason == wire.ERROR, f"{close}")
+
+
+@script()
+def moved_packet(t):
+    """PATH-030 to PATH-032: what PATH_RETIRED lacks goes on another path, new and with the same content"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=9, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    packet = t.expect("WRITE")
+    t.adapter.ask("retire_path", conn=0, path=packet.path)
+    retire = t.expect("PATH_RETIRE")
+    need(retire.highest_psn == packet.psn and retire.reason == wire.RETIRE_LOCAL, f"{retire}")
+    t.silence(30, "WRITE")
+    t.send("PATH_RETIRED", psn=retire.psn, path=packet.path, epoch=0, cum_psn=add(packet.psn, -1), sack=bytes(32))
+    moved = t.expect("WRITE")
+    need(moved.path != packet.path and not moved.flags & wire.RTX and moved.psn == t.peer_isn
+         and (moved.msn, moved.offset, moved.len, moved.va, moved.rkey, moved.payload)
+         == (packet.msn, packet.offset, packet.len, packet.va, packet.rkey, packet.payload), f"{moved}")
+    probe = t.expect("PATH_PROBE", milliseconds=1800, where=lambda p: p.path == packet.path and p.epoch == 1)
+    need(probe.highest_psn == add(packet.psn, 255), f"{probe}; final CumPSN {add(packet.psn, -1)}")
+    need(probe.when - moved.when > 0.95, f"after {probe.when - moved.when:.3f} s")
+
+
+# Set-up.
+
+@script(connect=False)
+def bad_offers(t):
+    """CONN-034, CONN-053, CONN-010, CONN-009: what is wrong with an OPEN decides what it draws"""
+    def reason(**changes):
+        planes = changes.pop("planes", None)
+        sent = t.open(t.params(**changes), planes)
+        answer = t.expect("REJECT", "ACCEPT", where=lambda p: p.psn == sent.psn)
+        if answer.name == "REJECT":
+            need(answer.nonce == t.offer["nonce"] and answer.dcid == t.offer["scid"], f"{answer}")
+            return answer.reason
+        return 0
+    wrong = []
+    for changes, expected in (
+            ({}, 0), ({"features": 0xFFFF}, 0), ({"ver_min": 2, "ver_max": 3}, 1), ({"service_id": 99}, 2),
+            ({"payload_size": 300}, 4), ({"paths": 0}, 4), ({"paths": 257}, 4), ({"streams": 0}, 4),
+            ({"msg_window": 40000}, 4), ({"vector_width": 128}, 4), ({"ts_unit": 0}, 4), ({"ts_unit": 1001}, 4),
+            ({"ack_delay": 50001}, 4), ({"hint_interval": 100}, 4), ({"hint_support": 1}, 4), ({"hint_support": 2}, 4),
+            ({"hint_support": 1, "hint_interval": 9}, 4), ({"hint_support": 1, "hint_interval": 10}, 0),
+            ({"extra_planes": 1}, 4), ({"extra_planes": 8}, 4), ({"planes": planes_field(["10.0.0.1"])}, 4),
+            ({"ver_min": 2, "ver_max": 3, "service_id": 99, "paths": 0}, 1), ({"service_id": 99, "paths": 0}, 2),
+            ({"ver_min": 0, "ver_max": 1}, 4), ({"ver_min": 1, "ver_max": 9}, 0), ({"ver_min": 2, "ver_max": 1}, 1),
+            ({"rsvd_a": 0, "read_depth": 255, "atomic_depth": 255}, 0), ({"scid": 0}, 4)):
+        try:
+            found = reason(**changes)
+        except Exception as error:
+            found = f"{error}"[:60]
+        if expected is not None and found != expected:
+            wrong.append(f"{changes} draws {found}, not {expected}")
+    need(not wrong, "; ".join(wrong))
+
+
+@script(connect=False)
+def cookies(t):
+    """CONN-016, CONN-017, CONN-018, SEC-003, SEC-008: cookies hold for one connection with just these values"""
+    t.open()
+    accept = t.expect("ACCEPT")
+    need(accept.params["service_id"] == 7 and accept.params["ver_min"] == accept.params["ver_max"] == 1, f"{accept}")
+    for at in (0, 9, 31):
+        broken = bytearray(accept.cookie)
+        broken[at] ^= 1
+        sent = t.confirm(accept, cookie=bytes(broken))
+        need(t.expect("REJECT", where=lambda p: p.psn == sent.psn).reason == 5, "a changed cookie")
+    sent = t.confirm(accept, accepted={**accept.params, "paths": 1})
+    need(t.expect("REJECT", where=lambda p: p.psn == sent.psn).reason == 5, "other parameters")
+    sent = t.confirm(accept, dcid=accept.params["scid"] ^ 1)
+    need(t.expect("REJECT", where=lambda p: p.psn == sent.psn).reason == 5, "another DCID")
+    sent = t.confirm(accept)
+    t.expect("CONFIRM_ACK", where=lambda p: p.psn == sent.psn)
+    sent = t.confirm(accept)
+    t.expect("CONFIRM_ACK", where=lambda p: p.psn == sent.psn)
+    t.dcid = accept.params["scid"]
+    t.isn, t.next_psn = t.offer["isn"], {p: t.offer["isn"] for p in range(4)}
+    t.open_stream(0)
+    t.sane()
+    offer = dict(t.offer)
+    sent = t.open({**offer, "nonce": offer["nonce"] ^ 1})
+    need(t.expect("REJECT", "ACCEPT", where=lambda p: p.psn == sent.psn).name == "REJECT", "an id in use (CONN-048)")
+
+
+@script()
+def close_and_rest(t):
+    """CONN-026, CONN-029, CONN-025: CLOSE is answered, also later; nothing else is"""
+    close = t.send("CLOSE", reason=0)
+    t.expect("CLOSE_ACK", where=lambda p: p.psn == close.psn and p.reason == 0)
+    region = t.region()
+    t.data("WRITE", msn=1, payload=b"a", va=region["va"], rkey=region["rkey"])
+    t.send("PATH_PROBE", path=0, epoch=0, highest_psn=t.isn)
+    t.silence(60)
+    t.send("CLOSE", psn=close.psn, reason=0)
+    t.expect("CLOSE_ACK", where=lambda p: p.psn == close.psn)
+    sent = t.confirm(t.accept)
+    t.expect("CONFIRM_ACK", where=lambda p: p.psn == sent.psn)
+
+
+@script()
+def close_waits_for_work(t):
+    """CONN-041, CONN-049, CONN-040: CLOSE_ACK waits for work that has begun; what has not is flushed"""
+    region = t.region()
+    t.adapter.ask("post_write", conn=0, stream=0, wr_id=1, mr=region["mr"], offset=0, len=10, va="0x1000", rkey=5)
+    first = t.expect("WRITE")
+    t.adapter.ask("post_send", conn=0, stream=0, wr_id=2, mr=region["mr"], offset=0, len=10)   # without credit
+    close = t.send("CLOSE", reason=0)
+    t.silence(40, "CLOSE_ACK")
+    packet = t.data("WRITE", msn=1, payload=b"a", va=region["va"], rkey=region["rkey"])   # begins after CLOSE
+    t.silence(40, "ACK", "ACK_SACK")
+    t.send("ACK", psn=first.psn, path=first.path, ack_flags=wire.ECHO_VALID, timestamp_echo=first.timestamp, ect_count=1)
+    t.expect("CLOSE_ACK", where=lambda p: p.psn == close.psn)
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(50) if e["type"] == "completion"]
+    need(done == [(1, "IBV_WC_SUCCESS"), (2, "IBV_WC_WR_FLUSH_ERR")], f"{done}")
+    need(packet is not None, "")
+
+
+# Probes and unknown things.
+
+@script()
+def probes(t):
+    """REL-037 to REL-039: a probe is answered at once with what has arrived"""
+    region = t.region()
+    t.data("WRITE", path=2, msn=1, payload=b"a", va=region["va"], rkey=region["rkey"])
+    t.next_psn[2] = add(t.next_psn[2], 1)
+    t.data("WRITE", path=2, msn=2, payload=b"a", va=region["va"], rkey=region["rkey"])
+    probe = t.send("PATH_PROBE", path=2, epoch=0, highest_psn=0x1234)
+    answer = t.expect("PATH_PROBE_ACK", where=lambda p: p.psn == probe.psn)
+    need(answer.cum_psn == t.isn and answer.sack == b"\x40" + bytes(31) and answer.highest_psn == 0x1234
+         and answer.timestamp_echo == probe.timestamp, f"{answer}")
+    t.send("PATH_PROBE", path=77, epoch=0, highest_psn=0)
+    t.send("PATH_PROBE", path=2, epoch=1, highest_psn=0)
+    t.send("RQ_CREDIT", stream=20, kind=wire.ASK, rq_limit=0)
+    t.silence(60, "PATH_PROBE_ACK", "RQ_CREDIT")
+
+
+@script()
+def window_edge(t):
+    """REL-004, REL-005: 256 past CumPSN arrives, 257 does not and is told"""
+    region = t.region()
+    def at(ahead, msn, **more):
+        return t.data("WRITE", psn=add(t.isn, ahead - 1), msn=msn, payload=b"a", va=region["va"], rkey=region["rkey"], **more)
+    t.gather(5)
+    at(257, 1)
+    t.silence(40)
+    ack = t.ack_of(at(256, 1))
+    need(ack.sack == bytes(31) + b"\x01" and ack.ack_flags & wire.OUT_OF_WINDOW_SEEN, f"{ack}")
+    ack = t.ack_of(at(1, 2))
+    need(not ack.ack_flags & wire.OUT_OF_WINDOW_SEEN, f"{ack}")
+
+
+@script()
+def credit_asked(t):
+    """STRM-029, RCV-017: an asking RQ_CREDIT is answered, and new receives are told of"""
+    region = t.region(remote_write=False)
+    ask = t.send("RQ_CREDIT", stream=0, kind=wire.ASK, rq_limit=0)
+    answer = t.expect("RQ_CREDIT", where=lambda p: p.psn == ask.psn)
+    need(answer.kind == wire.TELL and answer.rq_limit == 0, f"{answer}")
+    t.adapter.ask("post_recv", conn=0, stream=0, wr_id=1, mr=region["mr"], offset=0, len=100)
+    told = t.expect("RQ_CREDIT", where=lambda p: p.kind == wire.TELL and p.rq_limit == 1)
+    need(told.psn != ask.psn, f"{told}")
