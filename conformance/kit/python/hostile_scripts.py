@@ -588,3 +588,363 @@ def credit_asked(t):
     t.adapter.ask("post_recv", conn=0, stream=0, wr_id=1, mr=region["mr"], offset=0, len=100)
     told = t.expect("RQ_CREDIT", where=lambda p: p.kind == wire.TELL and p.rq_limit == 1)
     need(told.psn != ask.psn, f"{told}")
+
+
+# Congestion, repair and hints of the implementation as a sender.
+
+@script(paths=1)
+def mark_halves(t):
+    """CC-005, CC-008: the first mark cuts the window by alpha / 2 with alpha 1, and such a report lets nothing grow"""
+    t.post_write(256 * 30)
+    packets = sorted([p for p in t.gather(30) if p.name == "WRITE"], key=lambda p: p.psn)
+    need(len(packets) == 16, f"{len(packets)} before any report (PATH-010)")
+    t.ack(packets[3], ce=1, ect=3)
+    t.gather(20)
+    stats = t.stats()
+    need(stats["path"]["window"] == 8.0 and stats["path"]["alpha"] == 1.0, f"{stats}")
+    need(stats["connection"]["window"] == 8.0, f"{stats}")
+    need(stats["path"]["marks"] == 1, f"{stats}")
+
+
+@script(paths=1)
+def grows_in_its_start(t):
+    """CC-004: in its start a window grows by one for each packet acknowledged"""
+    t.post_write(256 * 200)
+    packets = sorted([p for p in t.gather(30) if p.name == "WRITE"], key=lambda p: p.psn)
+    t.ack(packets[15], ect=16)
+    more = [p for p in t.gather(2) if p.name == "WRITE" and not p.flags & wire.RTX]
+    window = t.stats()["path"]["window"]
+    need(16 < window <= 32, f"window {window}")
+    print(f"        16 packets acknowledged, {len(more)} sent since, window {window}")
+    need(len(more) <= 32, f"{len(more)} new packets after a report of 16")
+
+
+@script(paths=1)
+def marks_beyond_what_was_sent(t):
+    """ECN-014: a rise of CE_Count beyond the packets newly acknowledged is not reacted to"""
+    t.post_write(256 * 30)
+    packets = sorted([p for p in t.gather(30) if p.name == "WRITE"], key=lambda p: p.psn)
+    t.ack(packets[3], ce=5, ect=0)
+    t.gather(20)
+    need(t.stats()["path"]["window"] >= 16, f"{t.stats()}")
+
+
+@script(paths=1)
+def bleached_path(t):
+    """ECN-012, CC-010: counts that fall behind turn ECN off, and a gap halves the window then"""
+    t.post_write(256 * 30)
+    packets = sorted([p for p in t.gather(30) if p.name == "WRITE"], key=lambda p: p.psn)
+    t.ack(packets[0], ect=0)
+    t.gather(5)
+    need(t.stats()["path"]["ecn_off"], f"{t.stats()}")
+    before = t.stats()["path"]["window"]
+    t.ack(packets[3], cum=packets[0].psn, sack=b"\x20" + bytes(31), ect=0)
+    t.gather(5)
+    after = t.stats()["path"]["window"]
+    need(after <= before / 2 + 1, f"{before} then {after}")
+
+
+@script(paths=1)
+def gap_without_marks(t):
+    """ECN-011: a gap without CE does not shrink the window where ECN is on; what is missing goes again at once, once"""
+    t.post_write(256 * 30)
+    packets = sorted([p for p in t.gather(30) if p.name == "WRITE"], key=lambda p: p.psn)
+    before = t.stats()["path"]["window"]
+    t.ack(packets[3], cum=packets[0].psn, sack=b"\x20" + bytes(31), ect=2)
+    t.ack(packets[3], cum=packets[0].psn, sack=b"\x20" + bytes(31), ect=2)
+    again = [p.psn for p in t.gather(2) if p.flags & wire.RTX]
+    need(again == [packets[1].psn, packets[2].psn], f"{again}")
+    need(t.stats()["path"]["window"] >= before, f"{before} {t.stats()}")
+
+
+@script(paths=1, source_ports=4)
+def grace_period(t):
+    """PATH-012 to PATH-015: after a change of port a gap of older packets proves nothing for a while"""
+    t.post_write(256 * 16)
+    packets = sorted([p for p in t.gather(60) if p.name == "WRITE"], key=lambda p: p.psn)[:16]
+    t.ack(packets[0], ect=1, timestamp_echo=packets[0].timestamp)   # a round trip of some 60 ms
+    t.gather(1)
+    srtt = t.stats()["path"]["srtt_ns"] / 1e9
+    t.adapter.ask("move_path", conn=0, path=0, port=51002)
+    change = t.expect("PATH_CHANGE")
+    need(change.source_port == 51002 and change.next_psn == add(packets[-1].psn, 1), f"{change}")
+    moved = change.when
+    t.ack(packets[3], cum=packets[0].psn, sack=b"\x20" + bytes(31), ect=2)
+    again = t.expect("WRITE", milliseconds=300, where=lambda p: p.flags & wire.RTX and p.psn == packets[1].psn)
+    probed = [p for p in t.seen if p.name == "PATH_PROBE"]
+    need(again.when - moved >= 9 / 8 * srtt - 0.001, f"after {again.when - moved:.4f} s, SRTT {srtt:.4f} s, probes {probed}")
+
+
+@script(paths=1)
+def lost_retransmission(t):
+    """REL-033, REL-034: a retransmission is repeated when what was sent after it has arrived, and not before"""
+    t.post_write(256 * 40)
+    packets = sorted([p for p in t.gather(20) if p.name == "WRITE"], key=lambda p: p.psn)
+    t.ack(packets[2], cum=packets[0].psn, sack=b"\x40" + bytes(31), ect=2)
+    again = t.expect("WRITE", where=lambda p: p.flags & wire.RTX and p.psn == packets[1].psn)
+    t.ack(packets[4], cum=packets[0].psn, sack=b"\x70" + bytes(31), ect=4)   # sent before the retransmission
+    t.silence(1, "WRITE", where=lambda p: p.psn == packets[1].psn)
+    later = max((p for p in t.seen if p.name == "WRITE" and not p.flags & wire.RTX and p.when > again.when - 0.0005
+                 and p.psn - packets[0].psn & 0xFFFFFFFF > 15), key=lambda p: p.when, default=None) \
+        or t.expect("WRITE", milliseconds=5, where=lambda p: not p.flags & wire.RTX)
+    need(later.timestamp - again.timestamp & 0xFFFFFFFF < 1 << 31, f"{later} left before {again}")
+    bits = int.from_bytes(b"\x70" + bytes(31), "big") | 1 << 255 - (later.psn - packets[0].psn - 1 & 0xFFFFFFFF)
+    t.ack(later, cum=packets[0].psn, sack=bits.to_bytes(32, "big"), ect=5)
+    third = t.expect("WRITE", milliseconds=20, where=lambda p: p.flags & wire.RTX and p.psn == packets[1].psn)
+    need(third.timestamp != again.timestamp, f"{third}")
+
+
+@script(paths=2, hints=True)
+def hint_of_zero(t):
+    """HINT-011 to HINT-014: after a hint of 0 nothing new goes; probes come at growing pauses; four in vain end it"""
+    t.post_write(256 * 300)
+    t.gather(20)
+    for path in (0, 1):
+        last = max((p for p in t.seen if p.name == "WRITE" and p.path == path), key=lambda p: p.psn)
+        t.ack(last, ect=last.psn - t.peer_isn + 1 & 0xFFFFFFFF, hint_epoch=1, rate_hint=0)
+    start = time.monotonic()
+    t.gather(5)
+    came = t.gather(1500)
+    new = [p for p in came if p.name == "WRITE" and not p.flags & wire.RTX]
+    probes = [p for p in t.seen if p.name == "PATH_PROBE" and p.when > start]
+    need(len(probes) >= 4, f"{len(probes)} probes")
+    need(new, "it stays paused although no probe is answered")
+    before = [p for p in probes if p.when < new[0].when]
+    need(len(before) >= 4, f"new data after {len(before)} probes, {new[0].when - start:.4f} s after the hint")
+
+
+@script(paths=2, hints=True)
+def low_hint(t):
+    """HINT-008: the rate keeps to the hint"""
+    t.post_write(256 * 4000)
+    sent, count = 0, {}
+    t.gather(20)
+    for path in (0, 1):
+        last = max((p for p in t.seen if p.name == "WRITE" and p.path == path), key=lambda p: p.psn)
+        t.ack(last, ect=last.psn - t.peer_isn + 1 & 0xFFFFFFFF, hint_epoch=1, rate_hint=2)   # 25,000 bytes in 100 ms
+    t.gather(20)
+    start, total = time.monotonic(), 0
+    epoch, highest = 1, {}
+    while time.monotonic() - start < 0.4:
+        for p in t.gather(4):
+            if p.name == "WRITE" and not p.flags & wire.RTX:
+                total += 256 + 48 + 4 + 28
+                count[p.path] = count.get(p.path, 0) + 1
+                highest[p.path] = p
+        for p in highest.values():
+            t.ack(p, ect=p.psn - t.peer_isn + 1 & 0xFFFFFFFF, hint_epoch=epoch, rate_hint=2)
+        highest.clear()
+    allowed = 0.4 * 250_000 + 16 * (256 + 80)
+    need(total <= allowed * 1.02, f"{total} bytes in 0.4 s, {allowed:.0f} allowed")
+    need(total >= 0.4 * 250_000 * 0.5, f"{total} bytes in 0.4 s of {allowed:.0f}: far below the hint")
+    need(sent == 0, "")
+
+
+@script(paths=1)
+def eight_transmissions(t):
+    """REL-060, REL-061: from the ninth time on a packet waits for the retransmission timeout"""
+    t.post_write(256 * 16)
+    packets = sorted([p for p in t.gather(20) if p.name == "WRITE"], key=lambda p: p.psn)
+    t.ack(packets[15], cum=add(packets[0].psn, -1), sack=b"\x7f\xff" + bytes(30), ect=15)
+    times = []
+    for _ in range(12):   # each probe is answered without it
+        p = t.expect("WRITE", milliseconds=1500, where=lambda p: p.psn == packets[0].psn and p.flags & wire.RTX)
+        times.append(p.when)
+        probe = t.expect("PATH_PROBE", milliseconds=1500, where=lambda q: q.when > p.when)
+        t.send("PATH_PROBE_ACK", psn=probe.psn, path=0, epoch=0, timestamp_echo=probe.timestamp,
+               cum_psn=add(packets[0].psn, -1), highest_psn=probe.highest_psn, rate_hint=wire.NO_LIMIT,
+               sack=b"\x7f\xff" + bytes(30))
+    pauses = [round(1000 * (b - a), 1) for a, b in zip(times, times[1:])]
+    need(all(p >= 9.5 for p in pauses[7:]), f"pauses {pauses} ms")
+
+
+# The implementation as initiator.
+
+def initiator(t, **changes):
+    """Takes its OPEN, and answers with ACCEPT."""
+    t.their_open = t.expect("OPEN", milliseconds=500)
+    t.accepted = {**t.their_open.params, "scid": t.rng.randrange(1, 1 << 24), "nonce": t.rng.getrandbits(64),
+                  "isn": t.rng.getrandbits(32), "ver_max": 1, **changes}
+    fields = {"psn": t.their_open.psn, "dcid": t.their_open.params["scid"], "params": t.accepted,
+              "planes": planes_field([]), "cookie": t.rng.randbytes(32)}
+    return fields
+
+
+@script(role="initiator")
+def accept_of_what_was_not_offered(t):
+    """CONN-039: an ACCEPT of more than was offered draws no CONFIRM, and ends the attempt"""
+    t.send("ACCEPT", **initiator(t, paths=5))
+    t.silence(80, "CONFIRM")
+    events = t.adapter.events(50)
+    need([e["type"] for e in events] == ["failed"], f"{events}")
+
+
+@script(role="initiator", features=["imm"])
+def accept_of_a_feature(t):
+    """CONN-039: an ACCEPT with a feature that was not offered draws no CONFIRM"""
+    t.send("ACCEPT", **initiator(t, features=wire.FEATURES["imm"] | wire.FEATURES["inv"]))
+    t.silence(80, "CONFIRM")
+
+
+@script(role="initiator")
+def forged_answers(t):
+    """CONN-038, CONN-013, CONN-019: answers to other attempts are passed over; the first ACCEPT counts"""
+    fields = initiator(t)
+    scid, nonce = t.their_open.params["scid"], t.their_open.params["nonce"]
+    t.send("ACCEPT", **{**fields, "psn": add(fields["psn"], 1)})
+    t.send("REJECT", psn=fields["psn"], dcid=scid, reason=2, ver_min=1, ver_max=1, nonce=nonce ^ 1)
+    t.send("REJECT", psn=add(fields["psn"], 5), dcid=scid, reason=2, ver_min=1, ver_max=1, nonce=nonce)
+    t.send("CONFIRM_ACK", psn=fields["psn"], dcid=scid, nonce=nonce)
+    t.silence(20, "CONFIRM", "STREAM_OPEN")
+    t.send("ACCEPT", **fields)
+    confirm = t.expect("CONFIRM")
+    need(confirm.params == t.their_open.params and confirm.accepted == t.accepted and confirm.cookie == fields["cookie"]
+         and confirm.dcid == t.accepted["scid"] and confirm.psn != fields["psn"], f"{confirm}")
+    t.send("ACCEPT", **{**fields, "params": {**t.accepted, "scid": t.accepted["scid"] ^ 1}, "cookie": bytes(32)})
+    t.send("CONFIRM_ACK", psn=confirm.psn, dcid=scid, nonce=nonce ^ 1)
+    t.send("CONFIRM_ACK", psn=add(confirm.psn, 1), dcid=scid, nonce=nonce)
+    t.silence(20, "STREAM_OPEN")
+    again = t.expect("CONFIRM", milliseconds=100)
+    need(again.psn == confirm.psn and again.cookie == confirm.cookie, f"{again}")
+    t.send("CONFIRM_ACK", psn=confirm.psn, dcid=scid, nonce=nonce)
+    opened = t.expect("STREAM_OPEN")
+    need(opened.stream % 2 == 0 and opened.status == 0 and opened.dcid == t.accepted["scid"], f"{opened}")
+
+
+@script(role="initiator")
+def repetition_bears_its_own_time(t):
+    """table CBH: the timestamp is that of the time of sending, also when a request is repeated"""
+    first = t.expect("OPEN", milliseconds=500)
+    again = t.expect("OPEN", milliseconds=300, where=lambda p: p.when > first.when)
+    need(again.psn == first.psn, f"{again}")
+    need(again.timestamp != first.timestamp, f"both bear {first.timestamp}, {again.when - first.when:.3f} s apart")
+
+
+@script(role="initiator")
+def refused_set_up(t):
+    """connections: a REJECT ends the attempt"""
+    fields = initiator(t)
+    t.send("REJECT", psn=fields["psn"], dcid=t.their_open.params["scid"], reason=2, ver_min=1, ver_max=1,
+           nonce=t.their_open.params["nonce"])
+    t.silence(120)
+    need([e["type"] for e in t.adapter.events(20)] == ["failed"], "the attempt is not given up")
+
+
+@script(role="initiator")
+def bad_accepts(t):
+    """CONN-039, packets: an ACCEPT with values that are not allowed or were not offered draws no CONFIRM"""
+    wrong = []
+    for changes in ({"ts_unit": 0}, {"ts_unit": 1001}, {"payload_size": 128}, {"payload_size": 512}, {"hint_interval": 50},
+                    {"hint_support": 1}, {"hint_support": 2, "hint_interval": 100}, {"extra_planes": 1}, {"scid": 0},
+                    {"ver_max": 2}, {"ver_min": 0}, {"ver_min": 2, "ver_max": 2}, {"vector_width": 128}, {"ack_delay": 50001},
+                    {"paths": 0}, {"streams": 0}, {"streams": 3}, {"msg_window": 0}, {"msg_window": 5}, {}):
+        t.send("ACCEPT", **initiator(t, **changes))
+        came = [p for p in t.gather(30) if p.name == "CONFIRM"]
+        if bool(came) != (not changes):
+            wrong.append(f"{changes}: {'CONFIRM' if came else 'no CONFIRM'}")
+        t.adapter.ask("reset")
+        t.gather(5)
+        t.adapter.ask("open", **t.args)
+    need(not wrong, "; ".join(wrong))
+
+
+@script()
+def unknown_codes(t):
+    """chapter 2: code points that are not known, and flags where they do not belong, are passed over"""
+    region = t.region()
+    packet = t.data("WRITE", msn=1, payload=b"a", va=region["va"], rkey=region["rkey"], flags=wire.RTXE | wire.AR)
+    t.ack_of(packet)
+    retire = t.send("PATH_RETIRE", path=3, epoch=0, highest_psn=add(t.isn, -1), reason=77)
+    t.expect("PATH_RETIRED", where=lambda p: p.psn == retire.psn)
+    opened = t.send("STREAM_OPEN", stream=2, first_msn=1, status=5, src_qpn=1)
+    need(t.expect("STREAM_OPEN_ACK", where=lambda p: p.psn == opened.psn).status == 0, "the status of STREAM_OPEN is not looked at")
+    ask = t.send("RQ_CREDIT", stream=0, kind=wire.ASK, rq_limit=77)
+    t.expect("RQ_CREDIT", where=lambda p: p.psn == ask.psn)
+    close = t.send("CLOSE", reason=77)
+    need(t.expect("CLOSE_ACK", where=lambda p: p.psn == close.psn).reason == 77, "")
+
+
+@script()
+def truncated_and_strange(t):
+    """REL-053, CONN-032, PKT-015: what is cut or comes from elsewhere is neither taken nor answered"""
+    region = t.region()
+    whole = {"msn": 1, "payload": b"a" * 100, "va": region["va"], "rkey": region["rkey"], "flags": wire.AR}
+    packet = t.data("WRITE", edit=lambda d: d[:60], **whole)
+    t.data("WRITE", psn=packet.psn, edit=lambda d: d[:-1], **whole)
+    t.data("WRITE", psn=packet.psn, edit=lambda d: d + b"\\0\\0\\0\\0", **whole)
+    t.data("WRITE", psn=packet.psn, edit=lambda d: b"", **whole)
+    t.silence(50)
+    t.data("WRITE", psn=packet.psn, **whole)
+    t.ack_of(packet)
+
+
+@script()
+def stale_credit(t):
+    """STRM-047: an RqLimit with an earlier timestamp is passed over, though it is larger"""
+    tell = lambda limit, back: t.send("RQ_CREDIT", stream=0, kind=wire.TELL, rq_limit=limit)   # noqa: E731
+    region = t.region()
+    tell(1, 0)
+    t.gather(5)
+    old = time.monotonic_ns() - 500_000_000
+    from metaroce import codec
+    from metaroce.codec import Packet
+    from metaroce.tester import OURS, PORT, THEIRS
+    late = Packet(wire.OPCODE["RQ_CREDIT"], psn=t.new_txid(), dcid=t.dcid, stream=0, kind=wire.TELL, rq_limit=5,
+                  timestamp=old & 0xFFFFFFFF)
+    t.sockets.send(OURS[0], 52000, THEIRS[0], 0, codec.encode(late, OURS[0], THEIRS[0], PORT))
+    for n in range(3):
+        t.adapter.ask("post_send", conn=0, stream=0, wr_id=n, mr=region["mr"], offset=0, len=10)
+    sends = [p for p in t.gather(40) if p.name == "SEND" and not p.flags & wire.RTX]
+    need(len(sends) == 1, f"{len(sends)} Sends with credit for one")
+    asks = [p for p in t.seen if p.name == "RQ_CREDIT" and p.kind == wire.ASK]
+    need(asks, "it does not ask for credit (STRM-030)")
+
+
+@script(rnr_retries=2)
+def rnr_exhausted(t):
+    """RCV-007, RCV-018: with two retries the third refusal fails the Send and resets its stream with code RNR"""
+    region = t.region()
+    t.send("RQ_CREDIT", stream=0, kind=wire.TELL, rq_limit=1)
+    t.adapter.ask("post_send", conn=0, stream=0, wr_id=4, mr=region["mr"], offset=0, len=10)
+    for n in range(3):
+        packet = t.expect("SEND", where=lambda p: bool(p.flags & wire.RTX) == (n > 0))
+        t.send("NAK", psn=0, code=wire.RNR, scope=0, stream=0, msn=packet.msn, path=packet.path,
+               offending_psn=packet.psn, detail=1000)
+    reset = t.expect("STREAM_RESET")
+    need(reset.code == wire.RNR and reset.msn == packet.msn, f"{reset}")
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
+    need(done == [(4, "IBV_WC_RNR_RETRY_EXC_ERR")], f"{done}")
+
+
+@script(rnr_retries=2)
+def credit_exhausted(t):
+    """RCV-006, RCV-007: without credit it asks three times, 50 ms apart, and then fails with code 0"""
+    region = t.region()
+    t.adapter.ask("post_send", conn=0, stream=0, wr_id=4, mr=region["mr"], offset=0, len=10)
+    times = []
+    for _ in range(3):
+        ask = t.expect("RQ_CREDIT", where=lambda p: p.kind == wire.ASK and p.psn not in times)
+        times += [ask.psn]
+        if len(times) > 1:
+            need(ask.when - answered >= 0.048, f"asks again after {ask.when - answered:.3f} s")   # noqa: F821
+        t.send("RQ_CREDIT", psn=ask.psn, stream=0, kind=wire.TELL, rq_limit=0)
+        answered = time.monotonic()
+    reset = t.expect("STREAM_RESET")
+    need(reset.code == 0 and reset.msn == 0, f"{reset}")
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
+    need(done == [(4, "IBV_WC_RNR_RETRY_EXC_ERR")], f"{done}")
+
+
+@script(planes=1, paths=2)
+def plane_waits_for_its_probe(t):
+    """PLN-001, PLN-012: nothing goes in a further plane before one of its probes has been answered"""
+    t.post_write(256 * 20)
+    came = t.gather(60) + t.seen
+    data = [p for p in came if p.name == "WRITE"]
+    need(data and all(p.own == "127.12.0.1" and p.path == 0 for p in data), f"{data[:3]}")
+    probe = next((p for p in came if p.name == "PATH_PROBE" and p.path == 1 and p.own == "127.12.1.1"), None)
+    need(probe is not None, "plane 1 is not probed")
+    t.send("PATH_PROBE_ACK", plane=1, psn=probe.psn, path=1, epoch=0, timestamp_echo=probe.timestamp,
+           cum_psn=add(t.peer_isn, -1), highest_psn=probe.highest_psn, rate_hint=wire.NO_LIMIT, sack=bytes(32))
+    packet = t.expect("WRITE", where=lambda p: p.path == 1)
+    need(packet.own == "127.12.1.1", f"{packet}")

@@ -64,7 +64,7 @@ class Tester:
     """One connection with the implementation as acceptor."""
 
     def __init__(self, adapter, features=EVERY, read_depth=2, atomic_depth=2, streams=2, paths=4, planes=0, msg_window=4,
-                 payload_size=256, first_streams=1, connect=True, offer_streams=None, **open_args):
+                 payload_size=256, first_streams=1, connect=True, offer_streams=None, role="acceptor", hints=False, **open_args):
         self.adapter, self.rng = adapter, random.Random()
         self.sockets = Sockets(OURS[:planes + 1], PORT)
         for s in self.sockets.receiving:
@@ -72,7 +72,9 @@ class Tester:
         self.settings = Settings(service_id=7, port=PORT, paths=paths, streams=offer_streams or streams, msg_window=msg_window,
                                  payload_size=payload_size, ack_delay_us=1000, features=features, read_depth=read_depth,
                                  atomic_depth=atomic_depth, planes=OURS[1:planes + 1], ts_unit=1)
-        self.args = {"role": "acceptor", "local": f"{THEIRS[0]}:{PORT}", "peer": f"{OURS[0]}:{PORT}", "service_id": 7,
+        if hints:
+            self.settings.hint_giver, self.settings.hint_interval_us = self, 1000
+        self.args = {"role": role, "local": f"{THEIRS[0]}:{PORT}", "peer": f"{OURS[0]}:{PORT}", "service_id": 7,
                      "paths": paths, "streams": streams, "payload_size": payload_size, "msg_window": msg_window,
                      "source_port_base": 51000, "source_ports": paths, "seed": self.rng.getrandbits(32),
                      "ack_delay_us": 200, "features": features, "read_depth": read_depth, "atomic_depth": atomic_depth,
@@ -84,11 +86,29 @@ class Tester:
         self.seen = []
         self.next_psn = {}
         self.dcid = 0
-        if connect:
+        if connect and role == "acceptor":
             self.connect()
 
     def close(self):
         self.sockets.close()
+
+    def ack(self, packet, *, cum=None, sack=None, ce=0, ect=0, **more):
+        """Acknowledges a packet of the implementation."""
+        fields = {"path": packet.path, "epoch": packet.epoch, "ack_flags": wire.ECHO_VALID, "ack_delay": 0,
+                  "timestamp_echo": packet.timestamp, "ce_count": ce, "ect_count": ect, "hint_epoch": 0,
+                  "rate_hint": wire.NO_LIMIT, "stream": packet.stream,
+                  "flags": wire.RTXE if packet.flags & wire.RTX else 0, **more}
+        if sack is not None:
+            fields["sack"] = sack
+        return self.send("ACK" if sack is None else "ACK_SACK", psn=packet.psn if cum is None else cum, **fields)
+
+    def post_write(self, size, wr_id=9):
+        """Work for the implementation: a Write that nobody checks."""
+        region = self.region(size)
+        self.adapter.ask("post_write", conn=0, stream=0, wr_id=wr_id, mr=region["mr"], offset=0, len=size, va="0x1000", rkey=5)
+
+    def stats(self, path=0):
+        return self.adapter.ask("stats", conn=0, path=path)
 
     # Packets.
 
