@@ -948,3 +948,210 @@ def plane_waits_for_its_probe(t):
            cum_psn=add(t.peer_isn, -1), highest_psn=probe.highest_psn, rate_hint=wire.NO_LIMIT, sack=bytes(32))
     packet = t.expect("WRITE", where=lambda p: p.path == 1)
     need(packet.own == "127.12.1.1", f"{packet}")
+
+
+# Silence.
+
+def drive(t, path_acked, seconds, until):
+    """Acknowledges everything on the paths of `path_acked` for a time, and answers their probes. Returns what came."""
+    came, end = [], time.monotonic() + seconds
+    highest = {}
+    while time.monotonic() < end:
+        got = t.gather(2)
+        came += got
+        for p in got:
+            if p.name == "PATH_PROBE" and p.path in path_acked:
+                cum = highest[p.path].psn if p.path in highest else add(t.peer_isn, -1)
+                t.send("PATH_PROBE_ACK", psn=p.psn, path=p.path, epoch=p.epoch, timestamp_echo=p.timestamp, cum_psn=cum,
+                       highest_psn=p.highest_psn, rate_hint=wire.NO_LIMIT, sack=bytes(32))
+            if p.name == "WRITE" and p.path in path_acked:
+                if p.path not in highest or p.psn - highest[p.path].psn & 0xFFFFFFFF < 1 << 31:
+                    highest[p.path] = p
+                t.ack(highest[p.path], ect=highest[p.path].psn - t.peer_isn + 1 & 0xFFFFFFFF, timestamp_echo=p.timestamp)
+        if any(until(p) for p in got):
+            break
+    return came
+
+
+@script(paths=2)
+def silent_path_is_retired(t):
+    """PATH-020, PATH-021, PATH-023, REL-035, REL-043: three timeouts while another path lives end a path, FAILED"""
+    t.post_write(256 * 2000)
+    came = drive(t, {0}, 4, lambda p: p.name == "PATH_RETIRE")
+    retire = next((p for p in came if p.name == "PATH_RETIRE"), None)
+    need(retire is not None, "it is not retired within 4 s")
+    need(retire.path == 1 and retire.reason == wire.RETIRE_FAILED, f"{retire}")
+    psns = [p.psn for p in came if p.name == "WRITE" and p.path == 1]
+    need(retire.highest_psn == max(psns, key=lambda n: n - t.peer_isn & 0xFFFFFFFF), f"{retire}")
+    again = [p for p in came if p.name == "WRITE" and p.path == 1 and p.flags & wire.RTX]
+    probes = [p for p in came if p.name == "PATH_PROBE" and p.path == 1]
+    need(probes and again and probes[0].when < again[0].when, "no probe before the first timeout")
+    # Nothing has been heard on the path: 100 ms, 200 ms and 400 ms.
+    lowest = [p for p in again if p.psn == t.peer_isn]
+    need(len(lowest) == 2, f"{len(lowest)} repetitions of the lowest PSN before the path is given up")
+    first = min(p.when for p in came if p.name == "WRITE" and p.path == 1)
+    pauses = [lowest[0].when - first, lowest[1].when - lowest[0].when, retire.when - lowest[1].when]
+    need(pauses[0] >= 0.095 and pauses[1] >= 1.95 * 0.1 and pauses[2] >= 1.95 * 0.2, f"{pauses}")
+
+
+@script(paths=2)
+def idle_path_is_asked(t):
+    """PATH-044: after a timeout without word from elsewhere an idle path is asked"""
+    t.post_write(100)
+    packet = t.expect("WRITE")
+    other = 1 - packet.path
+    probe = t.expect("PATH_PROBE", milliseconds=300, where=lambda p: p.path == other)
+    need(probe.highest_psn == add(t.peer_isn, -1), f"{probe}")
+
+
+@script(paths=1)
+def dead_peer(t):
+    """PATH-011, REL-042: seven timeouts end the connection, and its oldest work with RETRY_EXC_ERR"""
+    t.post_write(100, wr_id=1)
+    t.post_write(100, wr_id=2)
+    start = t.expect("WRITE").when
+    close = t.expect("CLOSE", milliseconds=9000)
+    need(close.reason == wire.ERROR, f"{close}")
+    need(7.0 <= close.when - start <= 7.6, f"after {close.when - start:.3f} s: 0.1 + 0.2 + ... + 2 + 2 = 7.1 s")
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
+    need(done == [(1, "IBV_WC_RETRY_EXC_ERR"), (2, "IBV_WC_WR_FLUSH_ERR")], f"{done}")
+
+
+@script(paths=2, planes=1)
+def plane_down(t):
+    """planes: the paths of an interface that is known to be down are moved, or retired with reason PLANE"""
+    probe = t.expect("PATH_PROBE", where=lambda p: p.path == 1)
+    t.send("PATH_PROBE_ACK", plane=1, psn=probe.psn, path=1, epoch=0, timestamp_echo=probe.timestamp,
+           cum_psn=add(t.peer_isn, -1), highest_psn=probe.highest_psn, rate_hint=wire.NO_LIMIT, sack=bytes(32))
+    t.gather(20)
+    t.adapter.ask("set_plane", conn=0, plane=1, up=False)
+    told = t.expect("PATH_RETIRE", "PATH_CHANGE")
+    need(told.path == 1 and told.own == "127.12.0.1", f"{told}")
+    need(told.name == "PATH_CHANGE" and told.plane == 0 or told.name == "PATH_RETIRE"
+         and told.reason == wire.RETIRE_PLANE, f"{told}")
+
+
+@script(paths=2, planes=1)
+def repetitions_change_the_plane(t):
+    """PLN-007: a repetition of a request takes another plane than the one before"""
+    probe = t.expect("PATH_PROBE", where=lambda p: p.path == 1)
+    t.send("PATH_PROBE_ACK", plane=1, psn=probe.psn, path=1, epoch=0, timestamp_echo=probe.timestamp,
+           cum_psn=add(t.peer_isn, -1), highest_psn=probe.highest_psn, rate_hint=wire.NO_LIMIT, sack=bytes(32))
+    t.gather(20)
+    t.adapter.ask("retire_path", conn=0, path=1)
+    came = [p for p in t.gather(800) if p.name == "PATH_RETIRE"]
+    need(len(came) >= 4, f"{len(came)} times")
+    need(all(a.own != b.own for a, b in zip(came, came[1:])), f"{[p.own for p in came]}")
+    need(len({p.psn for p in came}) == 1, f"{came}")
+
+
+@script()
+def stream_of_its_own(t):
+    """STRM-001, STRM-046, CONN-024: streams that it opens have odd ids; one that is not answered is reset"""
+    opened = t.adapter.ask("open_stream", conn=0)
+    need(opened["stream"] % 2 == 1, f"{opened}")
+    asks = []
+    start = time.monotonic()
+    while time.monotonic() - start < 14:
+        got = t.gather(20)
+        asks += [p for p in got if p.name == "STREAM_OPEN"]
+        reset = [p for p in got if p.name == "STREAM_RESET"]
+        if reset:
+            break
+    need(len(asks) == 8 and len({p.psn for p in asks}) == 1, f"{len(asks)} times")
+    pauses = [round(b.when - a.when, 3) for a, b in zip(asks, asks[1:])]
+    need(all(p >= 0.05 * 2 ** n - 0.005 for n, p in enumerate(pauses)), f"{pauses}")
+    need(reset and reset[0].code == 0 and 12.7 <= reset[0].when - asks[0].when <= 13.2, f"{reset} after {time.monotonic() - start}")
+    t.answer_reset(reset[0])
+
+
+@script()
+def id_is_free_again(t):
+    """ERR-018: the id of a stream can be used again 6 s after it was reset"""
+    reset = t.send("STREAM_RESET", stream=0, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    t.gather(5800)
+    need(t.open_stream(0, msn=77).status == wire.STREAM_IN_USE, "after 5.8 s")
+    t.gather(400)
+    need(t.open_stream(0, msn=77).status == 0, "still in use after 6.2 s")
+    t.sane(msn=77)
+
+
+@script()
+def close_without_answer(t):
+    """CONN-050: CLOSE is not sent any more 6 s after its first sending when nothing comes, and is taken as answered"""
+    t.adapter.ask("close", conn=0)
+    first = t.expect("CLOSE")
+    times = [p.when - first.when for p in t.gather(13500) if p.name == "CLOSE"]
+    need(all(x <= 6.05 for x in times), f"{times}")
+    events = t.adapter.events(20)
+    need(any(e["type"] == "closed" for e in events), f"{events}")
+
+
+@script()
+def reordering_allowance(t):
+    """PATH-018: after a needless repair a gap has to last SRTT / 4"""
+    t.post_write(256 * 200)
+    drive(t, set(), 0.03, lambda p: False)
+    mine = sorted((p for p in t.seen if p.name == "WRITE" and p.path == 0), key=lambda p: p.psn)
+    t.ack(mine[0], ect=1)
+    t.gather(1)
+    t.ack(mine[2], cum=mine[0].psn, sack=b"\x40" + bytes(31), ect=2)
+    again = t.expect("WRITE", where=lambda p: p.flags & wire.RTX and p.psn == mine[1].psn)
+    t.ack(again, cum=mine[2].psn, ect=3, ack_flags=wire.ECHO_VALID | wire.DUPLICATE_SEEN)
+    t.gather(1)
+    srtt = t.stats()["path"]["srtt_ns"] / 1e9
+    start = time.monotonic()
+    t.ack(mine[5], cum=mine[2].psn, sack=b"\x20" + bytes(31), ect=4)
+    repaired = t.expect("WRITE", milliseconds=100, where=lambda p: p.flags & wire.RTX and p.psn == mine[3].psn)
+    need(repaired.when - start >= srtt / 4 * 0.97, f"after {repaired.when - start:.5f} s, SRTT / 4 = {srtt / 4:.5f} s")
+
+
+@script()
+def reset_and_retire(t):
+    """PATH-031, PATH-042: nothing of a stream that was reset moves with its path, and no FILL goes for its epoch"""
+    t.post_write(256 * 8)
+    mine = [p for p in t.gather(20) if p.name == "WRITE" and p.path == 1]
+    t.adapter.ask("retire_path", conn=0, path=1)
+    retire = t.expect("PATH_RETIRE")
+    reset = t.send("STREAM_RESET", stream=0, code=0, msn=0)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    t.send("PATH_RETIRED", psn=retire.psn, path=1, epoch=0, cum_psn=add(t.peer_isn, -1), sack=bytes(32))
+    came = t.gather(100)
+    offsets = {p.offset for p in mine}
+    need(not [p for p in came if p.name == "WRITE" and p.offset in offsets and not p.flags & wire.RTX], f"{came}")
+    need(not [p for p in came if p.name == "FILL" and p.path == 1], f"{came}")
+
+
+@script()
+def read_fails_with_its_response(t):
+    """OPS-022, OPS-023: a response of another length is refused and not placed"""
+    region = t.region(1000, fill=1)
+    t.adapter.ask("post_read", conn=0, stream=0, wr_id=3, mr=region["mr"], offset=0, len=100, va="0x1000", rkey=5)
+    request = t.expect("READ_REQ")
+    answer = t.data("READ_RESP", msn=request.msn, payload=b"x" * 200)
+    t.nak_of(answer, wire.REM_INV_REQ)
+    need(t.memory(region, 0, 64) == b"\1" * 64, "it was placed")
+    reset = t.send("STREAM_RESET", stream=0, code=wire.REM_INV_REQ, msn=request.msn)
+    t.expect("STREAM_RESET_ACK", where=lambda p: p.psn == reset.psn)
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
+    print(f"        the Read completes with {done}")
+    need(len(done) == 1 and done[0][0] == 3 and done[0][1] != "IBV_WC_SUCCESS", f"{done}")
+
+
+@script(capacity_mbps=100, hint_interval_us=1000)
+def gives_hints(t):
+    """HINT-001, HINT-002, HINT-004: its hints are numbered, and no more than 0.95 of its capacity"""
+    region = t.region(1 << 16)
+    hints = []
+    for n in range(300):
+        t.data("WRITE", path=n % 4, msn=1, offset=n % 200 * 256, payload=b"a" * 256, length=256 * 201, va=region["va"],
+               rkey=region["rkey"]) if n < 200 else None
+        hints += [(p.timestamp, p.hint_epoch, p.rate_hint) for p in t.gather(1)
+                  if p.name in ("ACK", "ACK_SACK", "RATE_HINT", "PATH_PROBE_ACK")]
+    base = hints[0][0]
+    hints.sort(key=lambda h: (h[0] - base + (1 << 31)) & 0xFFFFFFFF)
+    need(hints and any(h[2] != wire.NO_LIMIT for h in hints), f"{hints[:3]}")
+    need(all(h[2] <= 95 or h[2] == wire.NO_LIMIT for h in hints), f"{[h for h in hints if h[2] > 95]}")
+    for (_, e1, r1), (_, e2, r2) in zip(hints, hints[1:]):
+        need((e1 == e2) <= (r1 == r2), f"epoch {e1} with {r1} and {r2}")
