@@ -30,10 +30,10 @@ def main():
         try:
             tester = Tester(adapter, **settings)
             function(tester)
-            print(f"good    {name}: {function.__doc__}", flush=True)
+            print(f"good    {name}: {function.__doc__.splitlines()[0]}", flush=True)
         except Broken as broken:
             failures += 1
-            print(f"BROKEN  {name}: {function.__doc__}: {str(broken)[:700]}", flush=True)
+            print(f"BROKEN  {name}: {function.__doc__.splitlines()[0]}: {str(broken)[:700]}", flush=True)
         except Exception:
             failures += 1
             print(f"ERROR   {name}: {traceback.format_exc()}", flush=True)

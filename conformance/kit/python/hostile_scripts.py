@@ -1155,3 +1155,23 @@ def gives_hints(t):
     need(all(h[2] <= 95 or h[2] == wire.NO_LIMIT for h in hints), f"{[h for h in hints if h[2] > 95]}")
     for (_, e1, r1), (_, e2, r2) in zip(hints, hints[1:]):
         need((e1 == e2) <= (r1 == r2), f"epoch {e1} with {r1} and {r2}")
+
+
+@script(paths=1)
+def second_answer_to_a_probe(t):
+    """REL-030, REL-051: what a further answer to the same probe reports as arrived is not sent again
+
+    A network that duplicates the probe draws two answers, and a repair may have arrived between them. CONN-043 can be
+    read as if the second had to be ignored; REL-051 says that every packet that a PATH_PROBE_ACK reports is acknowledged.
+    """
+    t.post_write(100)
+    packet = t.expect("WRITE")
+    probe = t.expect("PATH_PROBE", milliseconds=300)
+    answer = {"psn": probe.psn, "path": 0, "epoch": 0, "timestamp_echo": probe.timestamp, "highest_psn": probe.highest_psn,
+              "rate_hint": wire.NO_LIMIT, "sack": bytes(32)}
+    t.send("PATH_PROBE_ACK", cum_psn=add(packet.psn, -1), **answer)
+    t.expect("WRITE", where=lambda p: p.flags & wire.RTX)
+    t.send("PATH_PROBE_ACK", cum_psn=packet.psn, **answer)
+    t.gather(5)
+    again = [p for p in t.gather(400) if p.name == "WRITE"]
+    need(not again, f"sent again {len(again)} times after the second answer")

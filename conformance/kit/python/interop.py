@@ -249,7 +249,7 @@ class Run:
             return now
         if data[1] >= 0x60:
             key = data[1:2] + data[8:12]
-            request = data[1] in (0x64, 0x6B, 0x6E, 0x6F, 0x72)
+            request = data[1] in (0x64, 0x6B, 0x6F, 0x72) or data[1] == 0x6E and data[18] == 0   # one that asks
             if request and key in self.controls or data[1] in (0x60, 0x61, 0x62, 0x63, 0x66):
                 return now   # a repetition may have an old timestamp
             self.controls.add(key)

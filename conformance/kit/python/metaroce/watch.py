@@ -47,7 +47,7 @@ class SentPacket:
         self.times = [now]
         self.stamps = [packet.timestamp]
         self.acked_at = None       # when a report of its arrival was delivered
-        self.acked_index = None    # and which delivery that was
+        self.acked_index = self.acked_by = None   # which delivery that was, and to which own address
         self.nak_order = -1        # order of its transmission that a NAK RNR has refused
         self.fill = False
 
@@ -66,6 +66,7 @@ class PathOut:
         self.new_before_report = 0
         self.heard = False
         self.probes = {}           # transaction id -> (order, time)
+        self.answered = set()      # those that have been answered
         self.lost_before = -1      # order up to which a probe's answer or a timeout has shown losses
         self.retiring = False
         self.retired_cum = None
@@ -105,7 +106,8 @@ class Watch:
         self.requests = {}
         self.txids = []
         self.deliveries = 0
-        self.processed = 0            # deliveries that the endpoint has surely processed
+        self.processed = Counter()    # by own address: deliveries that the endpoint has surely processed
+        self.delivered_to = None      # own address of the packet that is delivered now
         self.stamp_delivery = {}      # (path, timestamp) of delivered data -> number of the delivery
         self.limits = {}              # stream -> largest RqLimit delivered
         self.told_limits = {}         # stream -> largest RqLimit sent
@@ -165,9 +167,10 @@ class Watch:
         if packet.name in ("ACK", "ACK_SACK", "PATH_PROBE_ACK", "RATE_HINT") and self.own:
             self.own_hint_sent(packet, now)
         if packet.name in ("ACK", "ACK_SACK"):
-            number = self.stamp_delivery.get((packet.path, packet.epoch, packet.timestamp_echo))
-            if number is not None:
-                self.processed = max(self.processed, number)
+            delivery = self.stamp_delivery.get((packet.path, packet.epoch, packet.timestamp_echo))
+            if delivery is not None:   # each own address has a socket, and each socket an order of its own
+                number, address = delivery
+                self.processed[address] = max(self.processed[address], number)
         getattr(self, "leaves_" + packet.name.lower(), self.leaves_other)(packet, now, port)
         if data:
             path = self.out.get(packet.path)
@@ -189,10 +192,11 @@ class Watch:
         except Malformed:
             return
         self.log.append((now, "<", source, None, destination, ecn, packet))
+        self.delivered_to = destination
         getattr(self, "reaches_" + packet.name.lower(), self.reaches_other)(packet, now)
         if wire.is_data(packet.opcode):
             self.reaches_data(packet, now, ecn)
-            self.stamp_delivery.setdefault((packet.path, packet.epoch, packet.timestamp), self.deliveries)
+            self.stamp_delivery.setdefault((packet.path, packet.epoch, packet.timestamp), (self.deliveries, destination))
         if packet.name in ("ACK", "ACK_SACK"):
             self.take_limit(packet, now)
         if self.hints_given and packet.name in ("ACK", "ACK_SACK", "PATH_PROBE_ACK", "RATE_HINT"):
@@ -418,25 +422,26 @@ class Watch:
                        lambda: f"another content than {known.first}: {who}")
             self.check(not known.fill, "ERR-013", now, lambda: f"data after a FILL: {who}")
         surely = known.acked_at is not None and (
-            self.exact or self.processed > known.acked_index or now - known.acked_at > 100 * MS)
+            self.exact or self.processed[known.acked_by] > known.acked_index or now - known.acked_at > 100 * MS)
         # An endpoint that was held up answers what came before the report first; one that has sent since was awake.
         awake = known.acked_at is not None and any(known.acked_at + self.certain < t < now - 2 * MS for t in self.left_times)
         if awake and not surely:
             self.suspect.append(f"REL-030 at {now}: reported at {known.acked_at}: {who}")
         self.check(not surely, "REL-030", now,
-                   lambda: f"reported as arrived at {known.acked_at}, delivery {known.acked_index} of {self.processed} "
+                   lambda: f"reported as arrived at {known.acked_at}, delivery {known.acked_index} of {dict(self.processed)} "
                            f"processed: {who}")
         self.check(len(known.times) < 64 + len(known.times) * (known.nak_order >= 0), "REL-052", now, lambda: who)
         # Evidence.
         last = known.orders[-1]
         quiet = now - max(path.last_data, path.last_report)
         evidence = (path.arrived_order > last or path.lost_before >= last or known.nak_order >= last
-                    or quiet >= 10 * MS - self.jitter() and quiet > 0 or packet.name == "FILL")
+                    or quiet >= (10 if self.exact else 7) * MS or packet.name == "FILL")
         self.check(evidence, "REL-032/033", now,
                    lambda: f"no evidence (quiet for {quiet / MS:.3f} ms, order {last}, arrived {path.arrived_order}): {who}")
         if not (path.arrived_order > last or path.lost_before >= last or known.nak_order >= last) and evidence:
             path.lost_before = path.order - 1     # a timeout: all that was sent before is taken for lost
-            path.window = 1
+            if packet.name != "FILL":             # which goes at once for what a NAK has refused
+                path.window = 1
         known.orders.append(path.order)
         known.times.append(now)
         known.stamps.append(packet.timestamp)
@@ -496,7 +501,7 @@ class Watch:
         for psn, sent in path.sent.items():
             if sent.acked_at is None and reported(cum, bits, psn):
                 path.window = min(256, path.window + 1)
-                sent.acked_at, sent.acked_index = now, self.deliveries
+                sent.acked_at, sent.acked_index, sent.acked_by = now, self.deliveries, self.delivered_to
                 arrived = max(arrived, sent.orders[0])
         path.arrived_order = arrived
         if ahead(cum, path.cum) > 0:
@@ -526,6 +531,10 @@ class Watch:
         if probe is None or probe[2] != packet.epoch:
             return
         if packet.epoch == path.epoch:
+            if packet.psn in path.answered:
+                self.counts["further answers to one probe"] += 1
+                return   # CONN-043 has them ignored, REL-051 does not
+            path.answered.add(packet.psn)
             if self.report(packet, packet.cum_psn, vector_bits(packet.sack), now, None) is not None:
                 path.lost_before = max(path.lost_before, probe[0])
         else:
