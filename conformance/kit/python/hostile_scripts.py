@@ -1099,7 +1099,7 @@ def reordering_allowance(t):
     t.ack(mine[2], cum=mine[0].psn, sack=b"\x40" + bytes(31), ect=2)
     again = t.expect("WRITE", where=lambda p: p.flags & wire.RTX and p.psn == mine[1].psn)
     t.ack(again, cum=mine[2].psn, ect=3, ack_flags=wire.ECHO_VALID | wire.DUPLICATE_SEEN)
-    t.gather(1)
+    t.gather(6)
     srtt = t.stats()["path"]["srtt_ns"] / 1e9
     start = time.monotonic()
     t.ack(mine[5], cum=mine[2].psn, sack=b"\x20" + bytes(31), ect=4)

@@ -69,7 +69,11 @@ class Control:
     def control_timers(self, now):
         for request in list(self.requests.values()):
             if request.due <= now:
-                if request.sendings > self.settings.repetitions:
+                if request.opcode == wire.OPCODE["CLOSE"] and self.close_first_sent is not None \
+                        and now - max(self.last_heard, self.close_first_sent) >= 6 * S:
+                    del self.requests[request.txid]
+                    request.on_silence()   # CONN-050: it is taken as answered
+                elif request.sendings > self.settings.repetitions:
                     del self.requests[request.txid]
                     request.on_silence()
                 else:

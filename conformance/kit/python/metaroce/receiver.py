@@ -316,6 +316,8 @@ class Receiver:
         """Places a packet of a response. Returns the code with which it is refused, or None (OPS-022, OPS-023)."""
         work = self.waiting.get((stream.number, packet.msn))
         read = packet.opcode == OPS["READ_RESP"]
+        if work is not None and read and work.kind == "read" and packet.len > work.length:
+            work.failed_here = "IBV_WC_LOC_LEN_ERR"   # it is given when the stream ends
         if work is None or (work.kind == "read") != read or packet.len != work.length or not self.cut_well(packet):
             return wire.REM_INV_REQ
         region, offset = work.local

@@ -87,7 +87,7 @@ class Refusals:
             sent.lost, sent.held_until = None, NEVER
         status = STATUS.get(packet.code, "IBV_WC_REM_OP_ERR")
         work = None if message.is_response else message
-        if work is not None and getattr(work, "failed_here", None):
+        if work is not None and work.failed_here:
             status = work.failed_here
         stream = message.stream
         if packet.scope == wire.SCOPE_STREAM and self.agreed("reset"):

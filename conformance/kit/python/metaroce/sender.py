@@ -99,6 +99,8 @@ class Sender:
         while stream.work:
             work = stream.work.popleft()
             work.status = status if work is cause else FLUSHED
+            if cause is None and work.failed_here:
+                work.status, cause = work.failed_here, work
             self.complete(stream, work, work.kind, work.status, work.length)
         stream.next_index = 0
         for key in [k for k in self.waiting if k[0] == stream.number]:

@@ -66,6 +66,7 @@ class Work(Message):
         self.place = None             # (path, epoch, PSN) of the packet of a request of one packet
         self.got = 0                  # packets of the response that have arrived
         self.answered = not self.wants_response
+        self.failed_here = None       # a status of its own for when its stream ends
         self.rnr = False              # a NAK RNR has come for it
         self.credit_asks = 0          # answers without credit while it waited
 
