@@ -1421,3 +1421,19 @@ def atomic_depth_of_the_peer(t):
     t.silence(20, "FETCH_ADD", where=lambda p: p.msn != first.msn)   # its packet is not acknowledged yet
     t.ack(first, ect=1)
     t.expect("FETCH_ADD", where=lambda p: p.msn != first.msn)
+
+
+@script()
+def one_cause(t):
+    """STRM-037, chapter 16: when memory is gone one work is the cause, and all others of the stream are flushed"""
+    region = t.region(1000)
+    for n in range(3):
+        t.adapter.ask("post_fetch_add", conn=0, stream=0, wr_id=n, mr=region["mr"], offset=8 * n, len=8, va="0x1000", rkey=5,
+                      add="0x1")
+    t.adapter.ask("deregister", mr=region["mr"])
+    first = min((p for p in t.gather(20) + t.seen if p.name == "FETCH_ADD"), key=lambda p: p.msn)
+    t.data("ATOMIC_RESP", msn=first.msn, length=8, original=3)
+    t.gather(1200)
+    done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
+    need([n for n, _ in done] == [0, 1, 2], f"{done}")
+    need(sum(s != "IBV_WC_WR_FLUSH_ERR" for _, s in done) == 1, f"{done}")

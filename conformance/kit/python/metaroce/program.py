@@ -386,15 +386,16 @@ class Program:
                     wrong.append(f"{name} stream {stream}: more than one cause: {found}")
                 if at < len(found):
                     wrong.append(f"{name} stream {stream}: further completions {found[at:]}")
-                self.chaos_receives(side, index, stream, wrong)
+                self.chaos_receives(side, index, stream, refused, wrong)
         self.expect_memory()
         return wrong
 
-    def chaos_receives(self, side, index, stream, wrong):
+    def chaos_receives(self, side, index, stream, refused, wrong):
         name = self.sides[side].name
         found = self.visible(side, stream, ("recv", "recv_write"))
         ended, seen = False, set()
-        ops = [op for op in self.ops[(1 - side, index)] if op.consumes]
+        ops = [op for op in self.ops[(1 - side, index)] if op.consumes and getattr(op, "posted", False)
+               and (1 - side, op.wr_id) not in refused]
         good = 0
         sizes = {n: (at, size) for plan in self.sides[side].receives.values() for n, at, size in plan}
         for event in found:
