@@ -1423,7 +1423,7 @@ def atomic_depth_of_the_peer(t):
     t.expect("FETCH_ADD", where=lambda p: p.msn != first.msn)
 
 
-@script()
+@script(atomic_depth=3)
 def one_cause(t):
     """STRM-037, chapter 16: when memory is gone one work is the cause, and all others of the stream are flushed"""
     region = t.region(1000)
@@ -1431,8 +1431,10 @@ def one_cause(t):
         t.adapter.ask("post_fetch_add", conn=0, stream=0, wr_id=n, mr=region["mr"], offset=8 * n, len=8, va="0x1000", rkey=5,
                       add="0x1")
     t.adapter.ask("deregister", mr=region["mr"])
-    first = min((p for p in t.gather(20) + t.seen if p.name == "FETCH_ADD"), key=lambda p: p.msn)
-    t.data("ATOMIC_RESP", msn=first.msn, length=8, original=3)
+    requests = {p.msn: p for p in t.gather(20) + t.seen if p.name == "FETCH_ADD"}
+    for msn in sorted(requests, reverse=True):
+        t.data("ATOMIC_RESP", msn=msn, length=8, original=3)
+        t.ack(requests[msn], ect=1)
     t.gather(1200)
     done = [(e["wr_id"], e["status"]) for e in t.adapter.events(20) if e["type"] == "completion"]
     need([n for n, _ in done] == [0, 1, 2], f"{done}")
