@@ -1,7 +1,8 @@
 //! Sending: datagrams that follow each other with the same addresses, mark and length leave as one row.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -93,8 +94,9 @@ impl Row {
 ///
 /// When the system has no room (EAGAIN), the row is held back and nothing else is taken from the caller: a full buffer
 /// is back pressure, and must not become a loss. That is bounded: after the [time](super::Settings::hold) of a row the
-/// row is lost and counted, and so is all that the same socket does not take at once, until it has taken something. So
-/// an interface that stands still does not hold up the others.
+/// row is lost and counted, and so is all that the sockets of the same own address do not take at once, until one that
+/// had no room has taken something. So an interface that stands still holds up the others once, however many source
+/// ports are sent from.
 ///
 /// Where the system refuses to cut rows (EIO, EINVAL) and takes the same datagrams one by one, everything is sent one
 /// by one from then on.
@@ -108,6 +110,10 @@ pub struct Outbox {
     hold: Duration,
     /// Since when the first row is held back.
     held: Option<Instant>,
+    /// The sockets that had no room since a row of their own address was held back for its full time: what an address
+    /// with any of them does not take at once is lost. Another socket may have room of its own left, so only one of
+    /// these shows, by taking something, that the address sends again.
+    stuck: BTreeSet<(IpAddr, u16)>,
     pub(super) losses: Losses,
 }
 
@@ -121,6 +127,7 @@ impl Outbox {
             single: false,
             hold,
             held: None,
+            stuck: BTreeSet::new(),
             losses: Losses::default(),
         }
     }
@@ -169,9 +176,9 @@ impl Outbox {
         Sent { datagrams, left }
     }
 
-    /// Until when the first row is held back, if one is.
+    /// Until when the first row is held back, if one is, and not for longer than the clock can tell.
     pub fn held_until(&self) -> Option<Instant> {
-        Some(self.held? + self.hold)
+        self.held?.checked_add(self.hold)
     }
 
     /// Waits until the socket of the row that is held back has room; for ever when there is none.
@@ -252,7 +259,9 @@ impl Outbox {
             let count = contents.len().div_ceil(row.segment.max(1)).max(1);
             match sent {
                 Ok(()) => {
-                    source.stuck = false;
+                    if self.stuck.contains(&(src_ip, src_port)) {
+                        self.stuck.retain(|(ip, _)| *ip != src_ip);
+                    }
                     self.held = None;
                     if piece == row.segment && count == 1 && row.len() > row.segment {
                         // The system takes it alone, but did not take it in its row.
@@ -261,10 +270,11 @@ impl Outbox {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let since = *self.held.get_or_insert_with(Instant::now);
-                    if !source.stuck && since.elapsed() < self.hold {
+                    let stuck = self.stuck.iter().any(|(ip, _)| *ip == src_ip);
+                    if !stuck && since.elapsed() < self.hold {
                         return false;
                     }
-                    source.stuck = true;
+                    self.stuck.insert((src_ip, src_port));
                     self.losses.full += count as u64;
                 }
                 Err(error) if count > 1 && refuses_rows(&error) => {

@@ -1,7 +1,7 @@
 //! The sockets that are sent from: one for each own address and source port, as many as are allowed.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 
@@ -25,7 +25,8 @@ pub(super) fn open(address: SocketAddr, receive_buffer: usize) -> io::Result<Udp
         socket.set_only_v6(true)?;
     }
     // The system gives what it likes; a smaller buffer loses packets under load, which the protocol repairs.
-    let _smaller = socket.set_recv_buffer_size(receive_buffer);
+    // It counts in an int, and a size beyond that must not come out as a small one.
+    let _smaller = socket.set_recv_buffer_size(receive_buffer.min(i32::MAX as usize));
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     Ok(socket.into())
@@ -36,8 +37,6 @@ pub(super) fn open(address: SocketAddr, receive_buffer: usize) -> io::Result<Udp
 pub(super) struct Source {
     pub(super) io: Arc<UdpSocket>,
     state: UdpSocketState,
-    /// A row has been held back for its full time: what does not go out at once is lost, until something does.
-    pub(super) stuck: bool,
     used: u64,
     service: bool,
     /// Errors that the next sends meet instead of the system.
@@ -51,7 +50,6 @@ impl Source {
         Ok(Self {
             io,
             state,
-            stuck: false,
             used: 0,
             service,
             #[cfg(test)]
@@ -165,8 +163,8 @@ impl Sources {
                 }
                 let retry = self.rows.saturating_add(RETRY_ROWS);
                 if self.refused.insert(key, retry).is_none() {
-                    // Said once for each port: what follows on it is counted in silence.
-                    eprintln!("cannot bind source port {address}: {error}");
+                    // Said once for each port: what follows on it is counted in silence. Nobody may be there to hear it.
+                    let _ = writeln!(io::stderr(), "cannot bind source port {address}: {error}");
                 }
                 Err(Missing::Unbound)
             }

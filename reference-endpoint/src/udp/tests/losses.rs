@@ -303,6 +303,93 @@ fn a_socket_that_stays_full_holds_up_nobody_else() {
     });
 }
 
+/// An interface that stands still has many source ports; it is waited for once, not once for each of them.
+#[test]
+fn an_address_that_stays_full_is_waited_for_once_for_all_its_ports() {
+    run(async {
+        let settings = Settings {
+            // Long enough that it is not over between two looks at the clock.
+            hold: Duration::from_millis(100),
+            ..Settings::default()
+        };
+        let here = ["127.0.0.1:0", "127.0.0.2:0"].map(|host| host.parse().unwrap());
+        let mut sender = Sockets::bind_all(&here, &settings).unwrap();
+        let mut receiver = bind(HOSTS[0]);
+        let to = local(&receiver);
+        let [a, b, quiet] = [(); 3].map(|()| free(HOSTS[0]));
+        let other = sender.locals().nth(1).unwrap();
+        let again = errno(Errno::AGAIN);
+        let send = |sender: &mut Sockets, from, script: &[Option<i32>]| {
+            sender.outbox().script(from, script);
+            super::send(sender, &[(transmit(from, to, Ecn::Ect0), vec![1; 10])]).left
+        };
+        assert_eq!(send(&mut sender, a, &[again, again]), Left::Full);
+        let until = sender.outbox().held_until().unwrap();
+        Timer::new().unwrap().wait_until(until).await.unwrap();
+        assert_eq!(super::send(&mut sender, &[]).left, Left::Nothing);
+        // The other ports of the address have used up their patience with it.
+        for _ in 0..2 {
+            assert_eq!(send(&mut sender, b, &[again]), Left::Nothing);
+            assert_eq!(send(&mut sender, a, &[again]), Left::Nothing);
+            // One that has not been full shows nothing by having room.
+            assert_eq!(send(&mut sender, quiet, &[None]), Left::Nothing);
+        }
+        assert_eq!(sender.losses(), some(|losses| losses.full = 5));
+        // Another address is waited for.
+        assert_eq!(send(&mut sender, other, &[again]), Left::Full);
+        assert_eq!(super::send(&mut sender, &[]).left, Left::Nothing);
+        // So is this one, on every port, when one that was full has taken something.
+        assert_eq!(send(&mut sender, b, &[None]), Left::Nothing);
+        assert_eq!(send(&mut sender, a, &[again]), Left::Full);
+        assert_eq!(super::send(&mut sender, &[]).left, Left::Nothing);
+        assert_eq!(receive_many(&mut receiver, 5).await.len(), 5);
+        assert_eq!(sender.losses(), some(|losses| losses.full = 5));
+    });
+}
+
+#[test]
+fn what_may_wait_for_ever_waits_for_room_alone() {
+    run(async {
+        let settings = Settings {
+            hold: Duration::MAX,
+            receive_buffer: usize::MAX,
+            ..Settings::default()
+        };
+        let here = [HOSTS[0].parse().unwrap()];
+        let mut sender = Sockets::bind_all(&here, &settings).unwrap();
+        let mut receiver = bind(HOSTS[0]);
+        let (from, to) = (local(&sender), local(&receiver));
+        sender.outbox().script(from, &[errno(Errno::AGAIN)]);
+        let one = [(transmit(from, to, Ecn::Ect0), vec![1])];
+        assert_eq!(send(&mut sender, &one).left, Left::Full);
+        assert_eq!(sender.outbox().held_until(), None);
+        sender.outbox().writable().await;
+        assert_eq!(send(&mut sender, &[]).left, Left::Nothing);
+        assert_eq!(receive_many(&mut receiver, 1).await.len(), 1);
+        assert_eq!(sender.losses(), Losses::default());
+    });
+}
+
+/// The system counts the bytes of a buffer in an int: more than that is as much as there is, and not little.
+#[test]
+fn a_receive_buffer_beyond_all_bounds_is_as_large_as_the_system_allows() {
+    run(async {
+        let size = |receive_buffer| {
+            let settings = Settings {
+                receive_buffer,
+                ..Settings::default()
+            };
+            let here = [HOSTS[0].parse().unwrap()];
+            let mut sockets = Sockets::bind_all(&here, &settings).unwrap();
+            sockets.inbox().receive_buffer().unwrap()
+        };
+        let most = size(i32::MAX as usize);
+        for asked in [1 << 32, usize::MAX] {
+            assert_eq!(size(asked), most);
+        }
+    });
+}
+
 #[test]
 fn after_its_time_a_socket_is_not_waited_for_until_it_takes_something() {
     run(async {
