@@ -119,6 +119,8 @@ pub(super) struct Inbox {
     first: Rqsn,
     /// The limit that the peer was told last.
     reported: Rqsn,
+    /// Receives that messages have consumed, modulo 2^32.
+    consumed: u32,
     busy: Option<Box<Busy>>,
 }
 
@@ -131,6 +133,7 @@ impl Inbox {
             withdrawn: false,
             first: first_rqsn,
             reported: first_rqsn,
+            consumed: 0,
             busy: None,
         }
     }
@@ -199,6 +202,11 @@ impl Inbox {
     /// How many receives the peer has been told of and that are not consumed.
     fn told(&self) -> usize {
         usize::from(self.reported.distance_from(self.first))
+    }
+
+    /// Receives that messages have consumed, modulo 2^32.
+    pub(super) fn consumed(&self) -> u32 {
+        self.consumed
     }
 
     fn limit(&self) -> Rqsn {
@@ -377,6 +385,7 @@ impl Inbox {
         let slot = self.slots.pop_front()?;
         self.empty -= u32::from(slot.is_none());
         self.first = self.first.add(1);
+        self.consumed = self.consumed.wrapping_add(1);
         if self.reported.precedes(self.first) {
             self.reported = self.first;
         }

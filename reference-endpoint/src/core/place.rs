@@ -230,7 +230,11 @@ impl Connection {
     /// Counts a packet that has been placed, and does what is to be done when its message is whole.
     pub(super) fn count(&mut self, now: u64, piece: &Piece<'_>, shared: &mut Shared<'_>) {
         let msgh = &piece.msgh;
-        self.tally.bytes_received += piece.payload.len() as u64;
+        let bytes = piece.payload.len() as u64;
+        self.tally.bytes_received += bytes;
+        if let Some(stream) = self.streams.get_mut(msgh.stream) {
+            stream.bytes_received += bytes;
+        }
         let packets = piece.packets(self.agreed().payload_size);
         if piece.opcode.is_response() {
             return self.count_response(now, piece, shared);

@@ -123,7 +123,7 @@ impl Connection {
             stream.psns = stream.psns.saturating_sub(1);
             if stream.state == StreamState::Open {
                 if carried.response {
-                    stream.on_answer_acked(carried.msn, carried.index);
+                    self.tally.bytes_sent += stream.on_answer_acked(carried.msn, carried.index);
                 } else if let Some(kind) = stream.tx.on_acked(carried.msn) {
                     self.operation_over(kind);
                 }
@@ -169,7 +169,13 @@ impl Connection {
         };
         let status = message.failed.unwrap_or(Status::Success);
         if status == Status::Success {
+            // What an operation with an answer asks for is sent by the peer.
+            let answered = message.work.op.is_answered();
+            let bytes = if answered { 0 } else { u64::from(message.len) };
+            stream.succeeded = stream.succeeded.wrapping_add(1);
+            stream.bytes_sent += bytes;
             self.tally.messages_sent += 1;
+            self.tally.bytes_sent += bytes;
         }
         if message.work.signalled || status != Status::Success {
             let byte_len = if status == Status::Success {

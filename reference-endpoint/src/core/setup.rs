@@ -251,7 +251,6 @@ impl Connection {
             let config = self.service.stream;
             let mut stream = Stream::new(number, config, open.first_msn, open.first_rqsn);
             step(&mut stream.state, StreamEvent::StreamOpen);
-            stream.opened_by = Some(id);
             self.add_stream(stream, shared);
             self.on_credit(now, timestamp, number, open.rq_limit);
             limit = self.report_credit(number, shared);

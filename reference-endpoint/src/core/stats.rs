@@ -9,6 +9,7 @@ use super::connection::Connection;
 pub(super) struct Tally {
     pub messages_sent: u64,
     pub messages_received: u64,
+    pub bytes_sent: u64,
     pub bytes_received: u64,
 }
 
@@ -41,11 +42,14 @@ pub struct ConnectionStats {
     pub window: f64,
     /// Hint of the peer in force, Mb/s; none without a limit.
     pub hint_mbps: Option<u32>,
-    /// Messages of this side that have succeeded.
+    /// Messages of this side that have succeeded, since the connection began.
     pub messages_sent: u64,
-    /// Messages of the peer that have completed a receive.
+    /// Messages of the peer that have completed a receive, since the connection began.
     pub messages_received: u64,
-    /// Payload bytes placed.
+    /// Payload bytes of Sends and Writes that have succeeded and of answers to Reads that are wholly acknowledged; each
+    /// counts once, however often it was sent.
+    pub bytes_sent: u64,
+    /// Payload bytes placed, those of answers included; each counts once, however often it came.
     pub bytes_received: u64,
 }
 
@@ -70,6 +74,9 @@ pub struct PathStats {
     pub rttvar_ns: u64,
     /// Packets in flight.
     pub in_flight: u32,
+    /// Part of the window that is in use: packets in flight by window. Above 1 when the window has shrunk since they were
+    /// sent.
+    pub utilisation: f64,
     /// Marks are erased on the path.
     pub ecn_off: bool,
     /// Packets that arrived with a CE mark.
@@ -116,6 +123,14 @@ pub struct StreamStats {
     pub credit: u16,
     /// Packets that bear its number and are unacknowledged.
     pub in_flight: u32,
+    /// Messages of this side that have succeeded since the stream was opened, modulo 2^32.
+    pub messages_sent: u32,
+    /// Messages of the peer that have consumed a receive since the stream was opened, modulo 2^32.
+    pub messages_received: u32,
+    /// As [`ConnectionStats::bytes_sent`], since the stream was opened.
+    pub bytes_sent: u64,
+    /// As [`ConnectionStats::bytes_received`], since the stream was opened.
+    pub bytes_received: u64,
 }
 
 impl Connection {
@@ -138,6 +153,7 @@ impl Connection {
             hint_mbps: (rate != super::hint::NO_LIMIT).then_some(rate),
             messages_sent: self.tally.messages_sent,
             messages_received: self.tally.messages_received,
+            bytes_sent: self.tally.bytes_sent,
             bytes_received: self.tally.bytes_received,
         }
     }
@@ -145,22 +161,24 @@ impl Connection {
     pub(super) fn path_stats(&self, path: u16) -> Option<PathStats> {
         let at = usize::from(path);
         let tx = self.tx.get(at)?;
+        let (in_flight, window) = (tx.in_flight(), self.congestion.window(at));
         Some(PathStats {
             src_port: tx.port,
             plane: tx.plane,
             epoch: tx.epoch,
             state: tx.state.name(),
-            window: self.congestion.window(at),
+            window,
             alpha: self.congestion.alpha(at),
             srtt_ns: tx.rtt.smoothed(),
             rttvar_ns: tx.rtt.variation(),
-            in_flight: tx.in_flight(),
+            in_flight,
+            utilisation: f64::from(in_flight) / window,
             ecn_off: tx.ecn.is_off(),
             marks: tx.ecn.marks(),
             losses: tx.totals.losses,
             retransmissions: tx.totals.retransmissions,
-            timeouts: tx.totals.timeouts,
-            probes: tx.totals.probes,
+            timeouts: tx.totals.timeouts.into(),
+            probes: tx.totals.probes.into(),
             packets_sent: tx.totals.packets,
             bytes_sent: tx.totals.bytes,
         })
@@ -186,6 +204,10 @@ impl Connection {
             receives: stream.rx.posted(),
             credit: stream.tx.credit().value(),
             in_flight: stream.psns,
+            messages_sent: stream.succeeded,
+            messages_received: stream.rx.consumed(),
+            bytes_sent: stream.bytes_sent,
+            bytes_received: stream.bytes_received,
         })
     }
 }

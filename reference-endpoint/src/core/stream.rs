@@ -75,12 +75,14 @@ pub(super) struct Stream {
     /// It stands in the row of those whose next operation waits for one of another stream.
     pub waiting: bool,
     pub config: StreamConfig,
-    /// Transaction that opened it, at the side that was asked.
-    pub opened_by: Option<Psn>,
     pub tx: Outbox,
     pub rx: Inbox,
     /// Packets that bear its number and are unacknowledged or wait to be moved (ERR-018).
     pub psns: u32,
+    /// Work that has succeeded, modulo 2^32; payload bytes of it and of whole answers, and payload bytes placed.
+    pub succeeded: u32,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
     rare: Option<Box<Rare>>,
 }
 
@@ -92,10 +94,12 @@ impl Stream {
             active: false,
             waiting: false,
             config,
-            opened_by: None,
             tx: Outbox::new(first_msn, first_rqsn),
             rx: Inbox::new(first_msn, first_rqsn),
             psns: 0,
+            succeeded: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
             rare: None,
         }
     }
@@ -127,20 +131,27 @@ impl Stream {
         answers.iter_mut().find(|answer| answer.msn == msn)
     }
 
-    /// Counts an acknowledged packet of an answer, and forgets the answer when it was the last one (OPS-045, OPS-046).
-    pub(super) fn on_answer_acked(&mut self, msn: Msn, index: u32) {
+    /// Counts an acknowledged packet of an answer, and forgets the answer when it was the last one (OPS-045, OPS-046);
+    /// returns the payload bytes of the answer then.
+    pub(super) fn on_answer_acked(&mut self, msn: Msn, index: u32) -> u64 {
         let Some(rare) = self.rare.as_deref_mut() else {
-            return;
+            return 0;
         };
         let Some(at) = rare.answers.iter().position(|answer| answer.msn == msn) else {
-            return;
+            return 0;
         };
         let answer = &mut rare.answers[at];
         answer.acked += 1;
         answer.kept.remove(&index);
-        if answer.acked == answer.packets {
-            rare.answers.remove(at);
+        if answer.acked < answer.packets {
+            return 0;
         }
+        // The answer to an atomic operation has its value in the header.
+        let reads = answer.source == Source::Memory;
+        let bytes = if reads { u64::from(answer.len) } else { 0 };
+        rare.answers.remove(at);
+        self.bytes_sent += bytes;
+        bytes
     }
 
     pub(super) fn refusal_mut(&mut self, msn: Msn, response: bool) -> Option<&mut Refusal> {

@@ -120,8 +120,8 @@ pub(super) struct Totals {
     pub bytes: u64,
     pub losses: u64,
     pub retransmissions: u64,
-    pub timeouts: u64,
-    pub probes: u64,
+    pub timeouts: u32,
+    pub probes: u32,
 }
 
 /// One path of the sending direction.

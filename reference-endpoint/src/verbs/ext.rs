@@ -33,7 +33,7 @@ impl Device {
     }
 
     /// A connection: state, paths, planes, streams and features agreed, payload size in bytes, packets in flight, window in
-    /// packets, the peer's hint in Mb/s, totals of messages and bytes.
+    /// packets, the peer's hint in Mb/s, totals of messages and of payload bytes in both directions.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no such connection, or it has been over for a while.
@@ -43,7 +43,7 @@ impl Device {
     }
 
     /// A path of the sending direction (VERB-011): source port, plane, epoch, state, window in packets, alpha from 0 to 1,
-    /// SRTT in ns, packets in flight, whether ECN is off, and the numbers of marks, losses, retransmissions and timeouts.
+    /// SRTT in ns, packets in flight and what part of the window they are, whether ECN is off, and the numbers of marks, losses, retransmissions and timeouts.
     ///
     /// # Errors
     /// [`Error::NotFound`].
@@ -61,8 +61,8 @@ impl Device {
         stats.ok_or(missing("plane", plane.into()))
     }
 
-    /// The stream of a queue pair: state, work that is not complete, receives that are not consumed, credit and packets in
-    /// flight.
+    /// The stream of a queue pair: state, work that is not complete, receives that are not consumed, credit, packets in
+    /// flight, and totals of messages and of payload bytes in both directions since it was opened.
     ///
     /// # Errors
     /// [`Error::NotFound`], also when the queue pair has no stream.
@@ -72,7 +72,8 @@ impl Device {
         stats.ok_or(missing("stream of queue pair", qp.0))
     }
 
-    /// What the endpoint has counted over all connections, in packets, as long as it knows `conn`.
+    /// What the whole endpoint has counted, in packets: over all connections, and for packets of none. `conn` only has to be
+    /// one that it knows; what belongs to one connection is told by [`Self::query_connection`] and [`Self::query_path`].
     ///
     /// # Errors
     /// [`Error::NotFound`].

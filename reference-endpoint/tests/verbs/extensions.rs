@@ -215,3 +215,72 @@ fn a_queue_pair_without_stream_has_no_place() {
     let wr = SendWr::new(1, WrOpcode::Send, Sge::default());
     assert!(link.devices[0].post_send(0, qp, &[wr]).is_err());
 }
+
+#[test]
+fn connections_and_streams_tell_what_they_have_moved() {
+    for loss in [0, 100] {
+        let (mut link, a, b) = Link::plain(9, loss);
+        let (c, d) = link.pair(service(1));
+        let near = link.region(0, &bytes(1, 50_000));
+        let far = link.region(1, &bytes(2, 50_000));
+        link.recv(1, b, 1, far.sge(0, 20_000));
+        link.recv(1, b, 2, Sge::default());
+        let remote = far.remote(0);
+        link.send(0, a, 1, WrOpcode::Send, near.sge(0, 20_000));
+        let imm = WrOpcode::RdmaWriteWithImm(remote, 1);
+        link.send(0, a, 2, imm, near.sge(0, 7));
+        link.send(0, a, 3, WrOpcode::RdmaRead(remote), near.sge(0, 30_000));
+        let add = WrOpcode::AtomicFetchAndAdd { remote, add: 1 };
+        link.send(0, a, 4, add, near.sge(0, 8));
+        let write = WrOpcode::RdmaWrite(remote);
+        link.send(0, c, 5, write, near.sge(0, 50_000));
+        let done = link.completions(0, 5);
+        assert!(done.iter().all(|wc| wc.status == WcStatus::Success));
+        // The last acknowledgment of the answers is on its way.
+        link.pass(1_000_000_000);
+        let totals = |end: usize, qp| {
+            let stats = link.devices[end].query_stream(qp).unwrap();
+            let messages = (stats.messages_sent, stats.messages_received);
+            (messages, stats.bytes_sent, stats.bytes_received)
+        };
+        assert_eq!(totals(0, a), ((4, 0), 20_007, 30_000));
+        assert_eq!(totals(1, b), ((0, 2), 30_000, 20_007));
+        assert_eq!(totals(0, c), ((1, 0), 50_000, 0));
+        assert_eq!(totals(1, d), ((0, 0), 0, 50_000));
+        let all = |end: usize, qp| {
+            let conn = link.devices[end].place_of(qp).unwrap().unwrap().conn;
+            let stats = link.devices[end].query_connection(conn).unwrap();
+            let messages = (stats.messages_sent, stats.messages_received);
+            (messages, stats.bytes_sent, stats.bytes_received)
+        };
+        assert_eq!(all(0, a), ((5, 0), 70_007, 30_000));
+        assert_eq!(all(1, b), ((0, 2), 30_000, 70_007));
+    }
+}
+
+#[test]
+fn a_path_tells_how_much_of_its_window_is_in_use() {
+    let (mut link, a, _) = Link::plain(10, 0);
+    let conn = link.devices[0].place_of(a).unwrap().unwrap().conn;
+    let used = |link: &Link| -> Vec<f64> {
+        let paths = (0..8).map(|path| link.devices[0].query_path(conn, path).unwrap());
+        let used = paths.map(|path| {
+            assert_eq!(path.utilisation, f64::from(path.in_flight) / path.window);
+            path.utilisation
+        });
+        used.collect()
+    };
+    assert_eq!(used(&link), [0.0; 8]);
+    let from = link.region(0, &vec![0; 4_000_000]);
+    let to = link.region(1, &vec![0; 4_000_000]);
+    let write = WrOpcode::RdmaWrite(to.remote(0));
+    link.send(0, a, 1, write, from.sge(0, 4_000_000));
+    link.drain();
+    let full = used(&link);
+    assert!(
+        full.iter().all(|used| *used > 0.5 && *used <= 1.0),
+        "{full:?}"
+    );
+    link.completions(0, 1);
+    assert_eq!(used(&link), [0.0; 8]);
+}
