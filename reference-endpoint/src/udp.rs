@@ -24,7 +24,7 @@ pub use driver::{Driver, Handle, Pace, Party};
 pub use inbox::Inbox;
 pub use losses::Losses;
 pub use outbox::{Left, Outbox, Sent};
-pub use run::{Act, Application, Stop, Stopped};
+pub use run::{Act, Application, Connections, Served, Stop, Stopped};
 pub use sockets::{Settings, Sockets};
 pub use timer::Timer;
 

@@ -80,6 +80,23 @@ impl Connections {
         self.links.contains_key(&conn)
     }
 
+    /// Whether a connection is being closed from here.
+    pub(super) fn is_closing(&self, conn: u32) -> bool {
+        self.links.get(&conn).is_some_and(|link| link.closing)
+    }
+
+    /// The connections that are up and not being closed from here.
+    pub(super) fn to_close(&self) -> Vec<u32> {
+        let links = self.links.iter();
+        let open = links.filter(|(_, link)| link.up && !link.closing);
+        open.map(|(conn, _)| *conn).collect()
+    }
+
+    /// How many connections are up.
+    pub(super) fn up(&self) -> usize {
+        self.links.values().filter(|link| link.up).count()
+    }
+
     /// Notes that the program closes a connection.
     pub(super) fn closes(&mut self, conn: u32) {
         if let Some(link) = self.links.get_mut(&conn) {
@@ -438,11 +455,12 @@ impl Device {
     }
 
     pub(super) fn on_closed(&mut self, now: u64, conn: u32, reason: u16) {
+        let own = self.connections.is_closing(conn);
         for qp in self.take_link(conn) {
             let Some(record) = self.qps.get_mut(&qp) else {
                 continue;
             };
-            let opening = !matches!(record.attach, Attach::Open(..)) && !record.ending;
+            let opening = !matches!(record.attach, Attach::Open(..)) && !record.ending && !own;
             if opening && reason == 0 && record.refused < MOST_REFUSALS {
                 // The peer has closed it while the stream was on its way.
                 record.refused += 1;

@@ -156,6 +156,19 @@ impl Device {
         Ok(())
     }
 
+    /// Closes every connection that is up, whoever has opened it, as [`Self::close_connection`] does.
+    pub fn close_all_connections(&mut self, now: u64) {
+        for conn in self.connections.to_close() {
+            // What cannot be closed has failed, which shows by its end.
+            let _failed = self.close_connection(now, conn);
+        }
+    }
+
+    /// Connections that are up and not over, those that are being closed among them.
+    pub fn connections_up(&self) -> usize {
+        self.connections.up()
+    }
+
     /// Ends a connection at once: all of its work is flushed, its queue pairs go to ERR.
     ///
     /// # Errors
