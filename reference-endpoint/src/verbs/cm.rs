@@ -110,7 +110,7 @@ impl Device {
 
     /// Offers a service: each stream that a peer opens becomes a queue pair made like `template`, unless one waits for it
     /// ([`Destination::Accept`]). [`AsyncEvent::Accepted`] tells of it. `stream` and `first_streams` of the service are not
-    /// looked at.
+    /// looked at. Where no queue pair can be made, for their limit or a completion queue that has overrun, the stream is reset.
     ///
     /// Peers that were connected to from here open streams to it too, if it has the number that they were asked for.
     ///
@@ -153,7 +153,8 @@ impl Device {
     /// [`AsyncEvent::Disconnected`] follows.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Transition`] in another state; [`Error::Core`] when the connection cannot be begun.
+    /// [`Error::NotFound`]; [`Error::Transition`] in another state; [`Error::Overrun`] for a queue pair in RESET one of whose
+    /// completion queues has overrun; [`Error::Core`] when the connection cannot be begun.
     pub fn connect(
         &mut self,
         now: u64,
@@ -417,7 +418,8 @@ impl Device {
         if let Some(qp) = listener.waiting.pop_front() {
             return Some(qp);
         }
-        if self.qps.len() >= self.limits.max_qp {
+        let full = self.qps.len() >= self.limits.max_qp;
+        if full || self.check_cqs(&template).is_err() {
             return None;
         }
         let qp = self.add_qp(template);

@@ -77,8 +77,9 @@ impl Device {
     /// it there is none.
     ///
     /// # Errors
-    /// [`Error::NotFound`].
+    /// [`Error::NotFound`]; [`Error::Overrun`] for a queue to which no completion comes any more.
     pub fn req_notify(&mut self, cq: Cq, solicited_only: bool) -> Result<(), Error> {
+        self.check_cq(cq)?;
         let record = self.cq(cq)?;
         // Whoever waits for any completion is not put off by one that waits for fewer.
         record.armed = Some(solicited_only && record.armed != Some(false));
@@ -95,7 +96,18 @@ impl Device {
         self.cqs.get_mut(&cq).ok_or(Error::NotFound { what, id })
     }
 
-    /// Adds a completion. One that finds no room is lost, and the queue with it.
+    /// Whether a queue can take completions.
+    pub(super) fn check_cq(&self, cq: Cq) -> Result<(), Error> {
+        let (what, id) = ("completion queue", cq.0);
+        match self.cqs.get(&cq) {
+            None => Err(Error::NotFound { what, id }),
+            Some(record) if record.overrun => Err(Error::Overrun(id)),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Adds a completion. One that finds no room is lost, and the queue with it: from then on no queue pair that
+    /// completes there leaves RESET and ERR.
     pub(super) fn complete(&mut self, cq: Cq, wc: Wc, solicited: bool) {
         let Some(record) = self.cqs.get_mut(&cq) else {
             return;

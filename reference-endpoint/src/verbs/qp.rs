@@ -106,7 +106,7 @@ impl Device {
     /// Makes a queue pair, in RESET.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Limit`].
+    /// [`Error::NotFound`]; [`Error::Overrun`] for a completion queue that has overrun; [`Error::Limit`].
     pub fn create_qp(&mut self, init: QpInit) -> Result<Qp, Error> {
         self.check_init(&init)?;
         if self.qps.len() >= self.limits.max_qp {
@@ -134,12 +134,7 @@ impl Device {
 
     pub(super) fn check_init(&mut self, init: &QpInit) -> Result<(), Error> {
         self.check_pd(init.pd)?;
-        for cq in [init.send_cq, init.recv_cq] {
-            let (what, id) = ("completion queue", cq.0);
-            if !self.cqs.contains_key(&cq) {
-                return Err(Error::NotFound { what, id });
-            }
-        }
+        self.check_cqs(init)?;
         if let Some(srq) = init.srq {
             self.srq(srq)?;
         }
@@ -154,6 +149,12 @@ impl Device {
             return Err(limit("bytes inline", limits.max_inline_data));
         }
         Ok(())
+    }
+
+    /// Whether work that is done with this can complete (VERB-006).
+    pub(super) fn check_cqs(&self, init: &QpInit) -> Result<(), Error> {
+        self.check_cq(init.send_cq)?;
+        self.check_cq(init.recv_cq)
     }
 
     /// Removes a queue pair in whatever state. Its stream ends, and what was posted to it is flushed first. With the last
@@ -195,7 +196,8 @@ impl Device {
     /// Changes the state of a queue pair.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; [`Error::Transition`] where no step leads there; [`Error::Invalid`] for a queue pair that is to
+    /// [`Error::NotFound`]; [`Error::Transition`] where no step leads there; [`Error::Overrun`] for a queue pair in RESET one of
+    /// whose completion queues has overrun; [`Error::Invalid`] for a queue pair that is to
     /// accept and has another protection domain or shared queue than the listener; what [`Self::connect`] refuses.
     pub fn modify_qp(&mut self, now: u64, qp: Qp, to: Modify) -> Result<(), Error> {
         let from = self.record(qp)?.state;
@@ -210,7 +212,8 @@ impl Device {
             Modify::Rtr(Destination::Accept) => self.wait_for_stream(qp)?,
             Modify::Err => self.fail_by_program(now, qp),
             Modify::Reset => self.detach(now, qp),
-            Modify::Init | Modify::Rts | Modify::Sqd => {}
+            Modify::Init => self.check_cqs(&self.record(qp)?.init)?,
+            Modify::Rts | Modify::Sqd => {}
         }
         // In ERR it stays that way: the stream may have ended while it was asked for.
         let record = self.record_mut(qp)?;

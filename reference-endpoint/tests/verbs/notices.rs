@@ -1,7 +1,7 @@
 //! Notifications of completion queues, and what happens when one overruns.
 
 use metaroce_endpoint::verbs::{
-    AsyncEvent, Error, QpState, SendFlags, SendWr, Sge, WcStatus, WrOpcode, service,
+    AsyncEvent, Error, Modify, QpInit, QpState, SendFlags, SendWr, Sge, WcStatus, WrOpcode, service,
 };
 
 use crate::link::Link;
@@ -125,4 +125,76 @@ fn a_queue_that_overruns_says_so_and_stops_its_queue_pairs() {
         (7, status, 1)
     );
     link.run(|link| link.events[1].contains(&AsyncEvent::Disconnected { qp: b, status }));
+}
+
+/// VERB-006: a queue that has overrun would swallow every completion, so nothing begins there any more.
+#[test]
+fn nothing_begins_on_a_queue_that_has_overrun() {
+    let mut link = Link::new(5, 0);
+    link.listen(service(1));
+    let small = link.devices[0].create_cq(1).unwrap();
+    let mut init = link.init(0);
+    init.send_cq = small;
+    let (a, _) = link.pair_of(init, service(1));
+    let idle = link.devices[0].create_qp(init).unwrap();
+    let to = link.region(1, &[0; 8]);
+    let wr = SendWr::inline(1, WrOpcode::RdmaWrite(to.remote(0)), b"x");
+    let now = link.now;
+    link.devices[0]
+        .post_send(now, a, &[wr.clone(), wr])
+        .unwrap();
+    let event = AsyncEvent::CqError { cq: small };
+    link.run(|link| link.events[0].contains(&event));
+    let overrun = Err(Error::Overrun(small.number()));
+    assert_eq!(link.devices[0].req_notify(small, false), overrun);
+    assert_eq!(
+        link.devices[0].create_qp(init).map(|_| ()),
+        overrun,
+        "for work"
+    );
+    let receives = QpInit {
+        send_cq: link.cq[0],
+        recv_cq: small,
+        ..init
+    };
+    assert_eq!(
+        link.devices[0].create_qp(receives).map(|_| ()),
+        overrun,
+        "for receives"
+    );
+    assert_eq!(link.devices[0].listen(init, service(2)), overrun);
+    // The one that was there goes to RESET, and no further; nor does one that has never left it.
+    let (now, peer) = (link.now, link.addresses[1]);
+    link.devices[0].modify_qp(now, a, Modify::Reset).unwrap();
+    for qp in [a, idle] {
+        assert_eq!(link.devices[0].connect(now, qp, peer, service(1)), overrun);
+        assert_eq!(link.devices[0].modify_qp(now, qp, Modify::Init), overrun);
+        assert_eq!(link.devices[0].query_qp(qp).unwrap().state, QpState::Reset);
+        link.devices[0].destroy_qp(now, qp).unwrap();
+    }
+    link.devices[0].destroy_cq(small).unwrap();
+}
+
+#[test]
+fn a_listener_whose_queue_has_overrun_accepts_nothing() {
+    let mut link = Link::new(6, 0);
+    let small = link.devices[1].create_cq(1).unwrap();
+    let mut template = link.init(1);
+    template.recv_cq = small;
+    link.devices[1].listen(template, service(1)).unwrap();
+    let (_, b) = link.pair(service(1));
+    let now = link.now;
+    for wr_id in 0..2 {
+        link.recv(1, b, wr_id, Sge::default());
+    }
+    link.devices[1].modify_qp(now, b, Modify::Err).unwrap();
+    link.drain();
+    assert!(link.events[1].contains(&AsyncEvent::CqError { cq: small }));
+    let init = link.init(0);
+    let qp = link.devices[0].create_qp(init).unwrap();
+    let (now, peer) = (link.now, link.addresses[1]);
+    link.devices[0].connect(now, qp, peer, service(1)).unwrap();
+    let gone = |e: &AsyncEvent| matches!(e, AsyncEvent::Disconnected { qp: of, .. } if *of == qp);
+    link.run(|link| link.events[0].iter().any(gone));
+    assert_eq!(link.accepted(1), [b]);
 }
