@@ -202,13 +202,23 @@ impl Device {
         Ok(())
     }
 
-    /// Asks for one [`AsyncEvent::SrqLimitReached`], when a shared queue has fewer than `limit` receives; 0 for none.
+    /// Asks for one [`AsyncEvent::SrqLimitReached`], when a shared queue has fewer than `limit` receives: at once if it has
+    /// fewer already; 0 for none.
     ///
     /// # Errors
     /// [`Error::NotFound`].
     pub fn set_srq_limit(&mut self, srq: Srq, limit: usize) -> Result<(), Error> {
         self.srq(srq)?.limit = limit;
+        self.check_srq_limit(srq);
         Ok(())
+    }
+
+    fn check_srq_limit(&mut self, srq: Srq) {
+        let low = |record: &&mut SrqRecord| record.posted < record.limit;
+        if let Some(record) = self.srqs.get_mut(&srq).filter(low) {
+            record.limit = 0;
+            self.events.push_back(AsyncEvent::SrqLimitReached { srq });
+        }
     }
 
     /// Posts receives to a shared queue.
@@ -245,13 +255,9 @@ impl Device {
 
     /// Notes that a receive of a shared queue is complete.
     pub(super) fn srq_consumed(&mut self, srq: Srq) {
-        let Some(record) = self.srqs.get_mut(&srq) else {
-            return;
-        };
-        record.posted = record.posted.saturating_sub(1);
-        if record.posted < record.limit {
-            record.limit = 0;
-            self.events.push_back(AsyncEvent::SrqLimitReached { srq });
+        if let Some(record) = self.srqs.get_mut(&srq) {
+            record.posted = record.posted.saturating_sub(1);
+            self.check_srq_limit(srq);
         }
     }
 }

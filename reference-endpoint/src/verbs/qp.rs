@@ -210,7 +210,11 @@ impl Device {
                 self.start(now, qp, peer, service)?;
             }
             Modify::Rtr(Destination::Accept) => self.wait_for_stream(qp)?,
-            Modify::Err => self.fail_by_program(now, qp),
+            Modify::Err if from != QpState::Err => {
+                self.fail_by_program(now, qp);
+                self.tell_last_receive(qp);
+            }
+            Modify::Err => {}
             Modify::Reset => self.detach(now, qp),
             Modify::Init => self.check_cqs(&self.record(qp)?.init)?,
             Modify::Rts | Modify::Sqd => {}
@@ -259,9 +263,21 @@ impl Device {
         let over = |state| matches!(state, QpState::Reset | QpState::Err);
         if self.qps.get(&qp).is_some_and(|record| !over(record.state)) {
             self.fail_by_program(now, qp);
-            let status = Status::WrFlushErr;
-            self.events
-                .push_back(AsyncEvent::Disconnected { qp, status });
+            self.tell_disconnected(qp, Status::WrFlushErr);
+        }
+    }
+
+    /// Tells the program of a queue pair that is in ERR without its doing.
+    fn tell_disconnected(&mut self, qp: Qp, status: Status) {
+        self.events
+            .push_back(AsyncEvent::Disconnected { qp, status });
+        self.tell_last_receive(qp);
+    }
+
+    /// Tells of a queue pair in ERR that it leaves its shared queue alone from now on.
+    fn tell_last_receive(&mut self, qp: Qp) {
+        if self.qps.get(&qp).is_some_and(|r| r.init.srq.is_some()) {
+            self.events.push_back(AsyncEvent::LastWqeReached { qp });
         }
     }
 
@@ -274,12 +290,12 @@ impl Device {
         };
         record.state = QpState::Err;
         let receives = std::mem::take(&mut record.receives);
-        if !record.ending {
-            self.events
-                .push_back(AsyncEvent::Disconnected { qp, status });
-        }
+        let ending = record.ending;
         for (wr_id, _) in receives {
             self.flush(qp, (wr_id, WcOpcode::Recv), Status::WrFlushErr);
+        }
+        if !ending {
+            self.tell_disconnected(qp, status);
         }
     }
 

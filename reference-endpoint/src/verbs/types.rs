@@ -473,6 +473,12 @@ pub enum AsyncEvent {
         /// What ended it.
         status: Status,
     },
+    /// A queue pair in ERR takes no more receives from its shared queue: what it had taken is complete
+    /// (`IBV_EVENT_QP_LAST_WQE_REACHED`).
+    LastWqeReached {
+        /// The queue pair.
+        qp: Qp,
+    },
     /// All work of a queue pair in SQD that had been begun is complete (`IBV_EVENT_SQ_DRAINED`).
     SqDrained {
         /// The queue pair.

@@ -150,3 +150,51 @@ fn a_queue_goes_when_its_queue_pairs_have_gone() {
     }
     link.devices[1].destroy_srq(srq).unwrap();
 }
+
+#[test]
+fn a_limit_above_what_is_there_is_told_at_once() {
+    let (mut link, srq, _) = shared(6, 0, 1);
+    let event = Some(AsyncEvent::SrqLimitReached { srq });
+    for wr_id in 0..3 {
+        post(&mut link, srq, wr_id, Sge::default());
+    }
+    for (limit, told) in [(3, None), (0, None), (4, event), (9, event)] {
+        link.devices[1].set_srq_limit(srq, limit).unwrap();
+        assert_eq!(link.devices[1].poll_event(), told, "{limit}");
+        assert_eq!(link.devices[1].poll_event(), None, "once");
+    }
+}
+
+/// A program that takes a queue pair off a shared queue has to know when it takes no receive any more.
+#[test]
+fn a_queue_pair_in_err_says_that_it_leaves_the_shared_queue_alone() {
+    let last = |link: &mut Link, of: Qp| {
+        link.drain();
+        let event = AsyncEvent::LastWqeReached { qp: of };
+        link.events[1].iter().filter(|e| **e == event).count()
+    };
+    // By the program, by the peer, with the connection; and not where it goes to RESET or has a queue of its own.
+    let (mut link, srq, pairs) = shared(7, 0, 5);
+    post(&mut link, srq, 1, Sge::default());
+    let [(_, b0), (a1, b1), (_, b2), (_, b3), (_, b4)] = pairs[..] else {
+        panic!("five pairs");
+    };
+    let now = link.now;
+    link.devices[1].modify_qp(now, b0, Modify::Err).unwrap();
+    assert_eq!(last(&mut link, b0), 1);
+    link.devices[1].modify_qp(now, b0, Modify::Err).unwrap();
+    assert_eq!(last(&mut link, b0), 1, "once");
+    link.devices[0].modify_qp(now, a1, Modify::Err).unwrap();
+    link.run(|link| last(link, b1) == 1);
+    link.devices[1].modify_qp(now, b2, Modify::Reset).unwrap();
+    link.devices[1].destroy_qp(now, b3).unwrap();
+    let conn = link.devices[1].place_of(b4).unwrap().unwrap().conn;
+    link.devices[1].abort_connection(now, conn).unwrap();
+    assert_eq!(last(&mut link, b4), 1);
+    assert_eq!([last(&mut link, b2), last(&mut link, b3)], [0, 0]);
+    assert_eq!(link.polled(1), [], "the receive is still the queue's");
+    let (mut link, _, b) = Link::plain(8, 0);
+    let now = link.now;
+    link.devices[1].modify_qp(now, b, Modify::Err).unwrap();
+    assert_eq!(last(&mut link, b), 0);
+}
