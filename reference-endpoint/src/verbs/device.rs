@@ -21,6 +21,8 @@ pub struct Device {
     max_connections: usize,
     pub(super) pds: BTreeSet<Pd>,
     pub(super) mrs: HashMap<u32, MrRecord>,
+    /// Local keys of the regions by their addresses; regions do not overlap.
+    pub(super) mrs_by_addr: BTreeMap<u64, u32>,
     pub(super) cqs: BTreeMap<Cq, CqRecord>,
     pub(super) srqs: BTreeMap<Srq, SrqRecord>,
     pub(super) qps: BTreeMap<Qp, QpRecord>,
@@ -57,6 +59,7 @@ impl Device {
             endpoint: Endpoint::new(config)?,
             pds: BTreeSet::new(),
             mrs: HashMap::new(),
+            mrs_by_addr: BTreeMap::new(),
             cqs: BTreeMap::new(),
             srqs: BTreeMap::new(),
             qps: BTreeMap::new(),

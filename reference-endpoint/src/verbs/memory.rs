@@ -94,6 +94,7 @@ impl Device {
             pd,
         };
         self.mrs.insert(mr.lkey, MrRecord { mr, writable });
+        self.mrs_by_addr.insert(mr.addr, mr.lkey);
         Ok(mr)
     }
 
@@ -103,9 +104,9 @@ impl Device {
     /// [`Error::NotFound`].
     pub fn dereg_mr(&mut self, mr: Mr) -> Result<(), Error> {
         let (what, id) = ("memory region", mr.lkey);
-        self.mrs
-            .remove(&mr.lkey)
-            .ok_or(Error::NotFound { what, id })?;
+        let record = self.mrs.remove(&mr.lkey);
+        let record = record.ok_or(Error::NotFound { what, id })?;
+        self.mrs_by_addr.remove(&record.mr.addr);
         Ok(self.endpoint.deregister(mr.lkey)?)
     }
 
@@ -147,15 +148,23 @@ impl Device {
         })
     }
 
-    /// The bytes that entries name, one after the other.
-    pub(super) fn gather(&self, pd: Pd, sges: &[Sge]) -> Option<Vec<u8>> {
+    /// The memory that an inline entry names by its address alone, whatever its key.
+    fn locate_inline(&self, sge: &Sge) -> Option<Buffer> {
+        let (_, &lkey) = self.mrs_by_addr.range(..=sge.addr).next_back()?;
+        let pd = self.mrs.get(&lkey)?.mr.pd;
+        self.locate(pd, &Sge { lkey, ..*sge }, false)
+    }
+
+    /// The bytes that entries name, one after the other; without a domain those are inline, and no key is looked at.
+    pub(super) fn gather(&self, pd: Option<Pd>, sges: &[Sge]) -> Option<Vec<u8>> {
         let mut all = Vec::new();
-        for sge in sges {
-            let buffer = self.locate(pd, sge, false)?;
-            if buffer.len > 0 {
-                let bytes = self.endpoint.memory(buffer.mr)?;
-                all.extend_from_slice(bytes.get(buffer.offset..buffer.offset + buffer.len)?);
-            }
+        for sge in sges.iter().filter(|sge| sge.length > 0) {
+            let buffer = match pd {
+                Some(pd) => self.locate(pd, sge, false)?,
+                None => self.locate_inline(sge)?,
+            };
+            let bytes = self.endpoint.memory(buffer.mr)?;
+            all.extend_from_slice(bytes.get(buffer.offset..buffer.offset + buffer.len)?);
         }
         Some(all)
     }

@@ -149,9 +149,11 @@ impl Device {
                 .map(Data::Buffer),
             SendData::Sges(sges) => match sges.as_slice() {
                 [one] if !inline => self.locate(init.pd, one, false).map(Data::Buffer),
-                all => self
-                    .gather(init.pd, all)
-                    .map(|bytes| Data::Inline(bytes.into())),
+                all => {
+                    let pd = (!inline).then_some(init.pd);
+                    let bytes = self.gather(pd, all);
+                    bytes.map(|bytes| Data::Inline(bytes.into()))
+                }
             },
         };
         let fails = data.is_none().then_some(Status::LocProtErr);

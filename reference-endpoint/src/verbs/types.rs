@@ -117,7 +117,8 @@ flags! {
         SIGNALED = 0x2,
         /// `IBV_SEND_SOLICITED`: the completion at the other side is a solicited one.
         SOLICITED = 0x4,
-        /// `IBV_SEND_INLINE`: the bytes are taken when the work is posted, and no key is looked at.
+        /// `IBV_SEND_INLINE`: the bytes are taken when the work is posted. They are found by the address alone, in whatever
+        /// region of the device has it; no key is looked at.
         INLINE = 0x8,
     }
 }

@@ -2,7 +2,8 @@
 
 use metaroce_endpoint::core::Features;
 use metaroce_endpoint::verbs::{
-    Error, RecvWr, SendData, SendFlags, SendWr, Sge, WcOpcode, WcStatus, WrOpcode, service,
+    AccessFlags, Error, RecvWr, SendData, SendFlags, SendWr, Sge, WcOpcode, WcStatus, WrOpcode,
+    service,
 };
 
 use crate::link::{Link, bytes};
@@ -341,5 +342,63 @@ fn operations_that_were_not_agreed_fail_here() {
             [WcStatus::LocQpOpErr, WcStatus::WrFlushErr],
             "{opcode:?}"
         );
+    }
+}
+
+/// `IBV_SEND_INLINE`: programs leave the key of such an entry as it is.
+#[test]
+fn no_key_of_inline_bytes_is_looked_at() {
+    let (mut link, a, b) = Link::plain(13, 0);
+    let to = link.region(1, &[0; 40]);
+    let gone = link.region(0, b"before");
+    let from = link.region(0, b"from a region");
+    let other = link.devices[0].alloc_pd().unwrap();
+    let foreign = link.devices[0].reg_mr(other, 7, AccessFlags::NONE).unwrap();
+    let bytes = link.devices[0].bytes_mut(foreign).unwrap();
+    bytes.copy_from_slice(b"foreign");
+    link.devices[0].dereg_mr(gone).unwrap();
+    let inline = SendFlags::INLINE | SendFlags::SIGNALED;
+    let key = |sge: Sge, lkey| Sge { lkey, ..sge };
+    for (n, lkey) in [0, u32::MAX, gone.lkey, foreign.lkey]
+        .into_iter()
+        .enumerate()
+    {
+        link.recv(1, b, 1, to.sge(0, 40));
+        let entries = vec![
+            key(from.sge(5, 8), lkey),
+            key(from.sge(0, 0), lkey),
+            key(foreign.sge(0, 7), from.lkey),
+        ];
+        let wr = SendWr {
+            data: SendData::Sges(entries),
+            ..SendWr::new(1, WrOpcode::Send, Sge::default())
+        };
+        let now = link.now;
+        link.devices[0]
+            .post_send(now, a, &[wr.with(inline)])
+            .unwrap();
+        let got = link.completions(1, 1)[0];
+        assert_eq!((got.status, got.byte_len), (WcStatus::Success, 15), "{n}");
+        assert_eq!(link.bytes(1, to)[..15], *b"a regionforeign");
+    }
+    // Where there is no memory at all, there are no bytes to take.
+    for (n, sge) in [
+        from.sge(5, 9),
+        gone.sge(0, 1),
+        Sge {
+            addr: 1,
+            ..from.sge(0, 1)
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (a, _) = link.pair(service(1));
+        let now = link.now;
+        let wr = SendWr::new(2, WrOpcode::Send, sge).with(inline);
+        link.devices[0].post_send(now, a, &[wr]).unwrap();
+        let done = link.polled(0);
+        let last = done.last().unwrap();
+        assert_eq!((last.wr_id, last.status), (2, WcStatus::LocProtErr), "{n}");
     }
 }
