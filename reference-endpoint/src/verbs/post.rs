@@ -8,7 +8,7 @@ use super::qp::{Attach, Held, opcode_of};
 use super::types::{
     Qp, QpCap, QpState, RecvWr, SendData, SendFlags, SendWr, Sge, WcOpcode, WrOpcode,
 };
-use crate::core::{Buffer, Data, Op, Status, Work};
+use crate::core::{Buffer, Data, Op, Remote, Status, Work};
 
 /// The longest message, bytes (STRM-012).
 const LONGEST: u64 = 1 << 31;
@@ -24,7 +24,8 @@ impl Device {
     ///
     /// # Errors
     /// [`PostError`], with the place in the list: [`Error::NotFound`]; [`Error::WrongState`] but in RTS, SQD and ERR;
-    /// [`Error::Limit`]; [`Error::Invalid`] for too many entries or bytes.
+    /// [`Error::Limit`]; [`Error::Invalid`] for too many entries or bytes, or when the memory at the peer would reach past
+    /// the end of all addresses; [`Error::Core`] with `Misuse::Closing` on a connection that is being closed.
     pub fn post_send(&mut self, now: u64, qp: Qp, list: &[SendWr]) -> Result<(), PostError> {
         let result = list.iter().enumerate().try_for_each(|(index, wr)| {
             let posted = self.post_one_send(now, qp, wr);
@@ -38,7 +39,9 @@ impl Device {
         let record = self.record(qp)?;
         let (state, cap) = (record.state, record.init.cap);
         let waits = record.sends.len();
-        let ready = state == QpState::Rts && matches!(record.attach, Attach::Open(..));
+        // Behind work that waits, more work waits too: it completes in the order of posting (STRM-028).
+        let open = matches!(record.attach, Attach::Open(..));
+        let ready = state == QpState::Rts && open && waits == 0;
         if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
             let what = "work";
             return Err(Error::WrongState { state, what });
@@ -103,10 +106,13 @@ impl Device {
                 }
             }
         }
+        let closing = self.connections.is_closing(conn);
         let Some(record) = self.qps.get_mut(&qp) else {
             return;
         };
-        if record.state != QpState::Rts {
+        // A connection that is being closed takes no more work: what waits is flushed when it has ended, behind what is
+        // under way (VERB-008).
+        if record.state != QpState::Rts || closing {
             return;
         }
         for mut held in std::mem::take(&mut record.sends) {
@@ -117,9 +123,14 @@ impl Device {
             {
                 held.fails = Some(held.fails.unwrap_or(Status::LocProtErr));
             }
-            let (wr_id, opcode) = (held.work.wr_id, opcode_of(&held.work.op));
+            let (wr_id, op) = (held.work.wr_id, held.work.op);
             if self.hand_over(now, qp, held).is_err() {
-                self.flush(qp, (wr_id, opcode), Status::WrFlushErr);
+                // What else the core may have against it: it fails in its turn.
+                let work = Work::new(wr_id, op, Data::Buffer(Buffer::default()));
+                let fails = Some(Status::LocQpOpErr);
+                if self.hand_over(now, qp, Held { work, fails }).is_err() {
+                    self.flush(qp, (wr_id, opcode_of(&op)), Status::LocQpOpErr);
+                }
             }
         }
     }
@@ -140,6 +151,13 @@ impl Device {
         if inline && total > init.cap.max_inline_data {
             return Err(Error::Invalid(
                 "more bytes inline than the queue pair takes",
+            ));
+        }
+        if let Some(remote) = remote_of(&op)
+            && remote.va.checked_add(total as u64).is_none()
+        {
+            return Err(Error::Invalid(
+                "the memory at the peer reaches past the end of all addresses",
             ));
         }
         let data = match &wr.data {
@@ -237,6 +255,15 @@ fn check_entries(sges: &[Sge], places: bool, cap: &QpCap) -> Result<usize, Error
         return Err(Error::Invalid("a message has 2^31 bytes at most"));
     }
     Ok(total as usize)
+}
+
+/// The memory of the peer that an operation names.
+fn remote_of(op: &Op) -> Option<Remote> {
+    match *op {
+        Op::Write(remote) | Op::WriteImm(remote, _) | Op::Read(remote) => Some(remote),
+        Op::CmpSwap { at, .. } | Op::FetchAdd { at, .. } => Some(at),
+        Op::Send | Op::SendImm(_) | Op::SendInv(_) => None,
+    }
 }
 
 fn op_of(opcode: &WrOpcode) -> Op {

@@ -1,6 +1,6 @@
 //! Every completion status of the mapping, and that what comes after an error is flushed.
 
-use metaroce_endpoint::core::{Features, Remote, Service};
+use metaroce_endpoint::core::{Features, Misuse, Remote, Service};
 use metaroce_endpoint::verbs::{
     AccessFlags, AsyncEvent, Error, Modify, Qp, QpState, RecvWr, SendWr, Sge, Wc, WcOpcode,
     WcStatus, WrOpcode, service,
@@ -422,4 +422,96 @@ fn an_error_of_one_queue_pair_leaves_the_others() {
             assert_eq!(link.devices[0].query_qp(qp).unwrap().state, QpState::Rts);
         }
     }
+}
+
+#[test]
+fn work_that_reaches_past_all_addresses_is_refused_whether_or_not_the_stream_is_open() {
+    for open in [false, true] {
+        let mut link = Link::new(13, 0);
+        link.listen(service(1));
+        let near = link.region(0, &[0; 8]);
+        let to = link.region(1, &[0; 8]);
+        let init = link.init(0);
+        let qp = link.devices[0].create_qp(init).unwrap();
+        let peer = link.addresses[1];
+        link.devices[0].connect(1000, qp, peer, service(1)).unwrap();
+        if open {
+            link.run(|link| link.devices[0].query_qp(qp).unwrap().state == QpState::Rts);
+        }
+        let remote = |va| Remote { va, rkey: to.rkey };
+        let atomic = WrOpcode::AtomicFetchAndAdd {
+            remote: remote(u64::MAX - 7),
+            add: 1,
+        };
+        let bad = [
+            SendWr::inline(9, WrOpcode::RdmaWrite(remote(u64::MAX)), b"xy"),
+            SendWr::inline(9, WrOpcode::RdmaWriteWithImm(remote(u64::MAX), 1), b"xy"),
+            SendWr::new(9, WrOpcode::RdmaRead(remote(u64::MAX)), near.sge(0, 2)),
+            SendWr::new(9, atomic, near.sge(0, 8)),
+        ];
+        let good = |wr_id| SendWr::inline(wr_id, WrOpcode::RdmaWrite(to.remote(0)), b"good");
+        let now = link.now;
+        for (wr_id, bad) in (0..).zip(bad) {
+            let list = [good(wr_id), bad];
+            let error = link.devices[0].post_send(now, qp, &list).unwrap_err();
+            assert_eq!(error.index, 1);
+            assert!(matches!(error.error, Error::Invalid(_)), "{error}");
+        }
+        // VERB-008: nothing has failed, and the queue pair goes on.
+        let done = statuses(&link.completions(0, 4));
+        assert_eq!(done, [0, 1, 2, 3].map(|wr_id| (wr_id, WcStatus::Success)));
+        assert_eq!(link.devices[0].query_qp(qp).unwrap().state, QpState::Rts);
+    }
+}
+
+/// VERB-008, STRM-028: what waits here while its connection is closed is flushed behind what is under way.
+#[test]
+fn work_that_waits_while_its_connection_is_closed_is_flushed_behind_what_is_under_way() {
+    for (seed, peer_closes) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let (mut link, a, b) = Link::plain(seed, 50);
+        let data = bytes(seed, 100_000);
+        let from = link.region(0, &data);
+        let to = link.region(1, &vec![0; 100_000]);
+        let write = WrOpcode::RdmaWrite(to.remote(0));
+        link.recv(0, a, 9, Sge::default());
+        link.send(0, a, 1, write, from.sge(0, 100_000));
+        let (now, place) = (link.now, link.devices[0].place_of(a).unwrap().unwrap());
+        link.devices[0].modify_qp(now, a, Modify::Sqd).unwrap();
+        link.send(0, a, 2, write, from.sge(0, 1));
+        link.devices[0].close_connection(now, place.conn).unwrap();
+        link.devices[0].modify_qp(now, a, Modify::Rts).unwrap();
+        assert_eq!(link.polled(0), []);
+        if peer_closes {
+            let there = link.devices[1].place_of(b).unwrap().unwrap().conn;
+            link.devices[1].close_connection(now, there).unwrap();
+            // Its CLOSE is here, the acknowledgment of the first work not yet.
+            link.pass(350_000);
+            assert_eq!(link.polled(0), []);
+        }
+        link.send(0, a, 3, write, from.sge(0, 1));
+        let flushed = WcStatus::WrFlushErr;
+        let expected = [
+            (1, WcStatus::Success),
+            (2, flushed),
+            (3, flushed),
+            (9, flushed),
+        ];
+        assert_eq!(statuses(&link.completions(0, 4)), expected, "seed {seed}");
+        assert!(link.bytes(1, to) == data);
+        assert_eq!(link.devices[0].query_qp(a).unwrap().state, QpState::Err);
+    }
+}
+
+#[test]
+fn a_connection_that_is_being_closed_takes_no_work() {
+    let (mut link, a, _) = Link::plain(14, 0);
+    let to = link.region(1, &[0; 8]);
+    let wr = |wr_id| SendWr::inline(wr_id, WrOpcode::RdmaWrite(to.remote(0)), b"x");
+    let (now, place) = (link.now, link.devices[0].place_of(a).unwrap().unwrap());
+    link.devices[0].post_send(now, a, &[wr(1)]).unwrap();
+    link.devices[0].close_connection(now, place.conn).unwrap();
+    let error = link.devices[0].post_send(now, a, &[wr(2)]).unwrap_err();
+    assert_eq!(error.error, Error::Core(Misuse::Closing));
+    let done = statuses(&link.completions(0, 1));
+    assert_eq!(done, [(1, WcStatus::Success)]);
 }
