@@ -162,11 +162,17 @@ impl Device {
         peer: SocketAddr,
         service: Service,
     ) -> Result<(), Error> {
-        if self.record(qp)?.state == QpState::Reset {
+        let from = self.record(qp)?.state;
+        if from == QpState::Reset {
             self.modify_qp(now, qp, Modify::Init)?;
         }
         let to = Destination::Connect { peer, service };
-        self.modify_qp(now, qp, Modify::Rtr(to))?;
+        if let Err(error) = self.modify_qp(now, qp, Modify::Rtr(to)) {
+            if from == QpState::Reset {
+                self.record_mut(qp)?.state = from;
+            }
+            return Err(error);
+        }
         // It may have failed already.
         if self.record(qp)?.state == QpState::Rtr {
             self.modify_qp(now, qp, Modify::Rts)?;
@@ -202,7 +208,11 @@ impl Device {
         service: Service,
     ) -> Result<(), Error> {
         self.record_mut(qp)?.target = Some((peer, service));
-        self.assign(now, qp, None)
+        let assigned = self.assign(now, qp, None);
+        if assigned.is_err() {
+            self.record_mut(qp)?.target = None;
+        }
+        assigned
     }
 
     /// Gives a queue pair a stream of a connection to its peer and service, other than `except`, or of a new one.

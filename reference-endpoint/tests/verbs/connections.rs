@@ -271,27 +271,6 @@ fn a_queue_pair_whose_connection_closes_under_it_finds_another() {
 }
 
 #[test]
-fn without_room_for_connections_the_caller_is_told() {
-    let few = |config| Config {
-        max_connections: 1,
-        ..config
-    };
-    let mut link = Link::with(9, 0, Limits::default(), few);
-    link.listen(service(1));
-    link.pair(service(1));
-    let init = link.init(0);
-    let qp = link.devices[0].create_qp(init).unwrap();
-    let (now, peer) = (link.now, link.addresses[1]);
-    let result = link.devices[0].connect(now, qp, peer, service(2));
-    assert!(matches!(result, Err(Error::Core(_))), "{result:?}");
-    let state = link.devices[0].query_qp(qp).unwrap().state;
-    assert_eq!(state, QpState::Init);
-    // It can be used elsewhere.
-    link.devices[0].connect(now, qp, peer, service(1)).unwrap();
-    link.run(|link| is_up(link, 0, qp));
-}
-
-#[test]
 fn a_connection_is_closed_when_its_work_is_done() {
     let (mut link, a, b) = Link::plain(10, 50);
     let data = bytes(10, 100_000);
@@ -349,4 +328,55 @@ fn without_resets_a_queue_pair_that_goes_takes_the_connection_along() {
     let now = link.now;
     link.devices[0].destroy_qp(now, a).unwrap();
     assert_eq!(link.devices[0].query_qp(other).unwrap().state, QpState::Err);
+}
+
+#[test]
+fn a_connect_that_is_refused_changes_nothing() {
+    let one = |config: Config| Config {
+        max_connections: 1,
+        ..config
+    };
+    let mut link = Link::with(21, 0, Limits::default(), one);
+    link.listen(service(1));
+    link.pair(service(1));
+    let init = link.init(0);
+    let qp = link.devices[0].create_qp(init).unwrap();
+    let (now, peer) = (link.now, link.addresses[1]);
+    let other = "192.0.2.3:49200".parse().unwrap();
+    for prepared in [false, true] {
+        let before = if prepared {
+            link.devices[0].modify_qp(now, qp, Modify::Init).unwrap();
+            link.recv(0, qp, 5, Sge::default());
+            QpState::Init
+        } else {
+            QpState::Reset
+        };
+        let refused = link.devices[0].connect(now, qp, other, service(1));
+        assert!(matches!(refused, Err(Error::Core(_))), "{refused:?}");
+        let attr = link.devices[0].query_qp(qp).unwrap();
+        assert_eq!((attr.state, attr.recv_posted), (before, prepared.into()));
+        assert_eq!(link.devices[0].poll_event(), None);
+    }
+    link.devices[0].connect(now, qp, peer, service(1)).unwrap();
+    link.run(|link| is_up(link, 0, qp));
+}
+
+#[test]
+fn a_connection_that_the_program_closes_is_not_replaced_by_another() {
+    let (mut link, ..) = Link::plain(22, 0);
+    let init = link.init(0);
+    let qp = link.devices[0].create_qp(init).unwrap();
+    let (now, peer) = (link.now, link.addresses[1]);
+    link.devices[0].connect(now, qp, peer, service(1)).unwrap();
+    assert_eq!(link.devices[0].query_qp(qp).unwrap().state, QpState::Rtr);
+    let conn = conn(&link.devices[0], qp);
+    link.devices[0].close_connection(now, conn).unwrap();
+    link.cut = true;
+    link.pass(1_000_000_000);
+    link.cut = false;
+    let gone = |e: &AsyncEvent| matches!(e, AsyncEvent::Disconnected { qp: of, .. } if *of == qp);
+    link.run(|link| link.events[0].iter().any(gone));
+    link.pass(1_000_000_000);
+    assert_eq!(link.devices[0].query_qp(qp).unwrap().state, QpState::Err);
+    assert_eq!(link.devices[0].connections_up(), 0);
 }
