@@ -113,7 +113,8 @@ impl Device {
         Ok(())
     }
 
-    /// Asks a retired path at once whether it works again, and does not wait for the time of the next probe.
+    /// Asks a retired path whether it works again as soon as the first pause since its retirement, 1 s, allows (PATH-038),
+    /// however long the present pause has become by questions without an answer.
     ///
     /// # Errors
     /// [`Error::Core`]: no such connection or path; the path is not retired.

@@ -52,7 +52,8 @@ pub(super) struct QpRecord {
 pub enum Destination {
     /// It is opened: on a connection to this peer and service that has room, or on a new one.
     Connect {
-        /// Address of the peer and its service port.
+        /// Address of the peer and its service port. IPv6 link-local addresses are not supported: the core keeps no scope
+        /// id.
         peer: SocketAddr,
         /// What a new connection asks for. `stream` and `first_streams` are not looked at.
         service: Service,
