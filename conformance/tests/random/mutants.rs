@@ -31,7 +31,7 @@ const UNSEEN: &[&str] = &[
 ];
 
 /// Seeds under which a mutant runs until it is noticed: most are by the first few.
-const SEEDS: [Range<u64>; 5] = [0..2, 2..5, 5..16, 16..32, 32..160];
+const SEEDS: [Range<u64>; 6] = [0..2, 2..5, 5..16, 16..32, 32..48, 48..64];
 
 /// What the runs of one mutant have shown.
 struct Noticed {

@@ -21,6 +21,7 @@ pub(super) struct Opened {
 /// An answer to a STREAM_OPEN, or to a STREAM_RESET, which holds nothing.
 #[derive(Debug, Clone, Copy)]
 struct Answered {
+    id: u32,
     at: u64,
     stream: u16,
     open: Option<Opened>,
@@ -32,10 +33,13 @@ impl Answered {
     }
 }
 
-/// The answers of one connection, by transaction id.
+const _: () = assert!(size_of::<Answered>() <= 24, "a connection has many streams");
+
+/// The answers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    all: BTreeMap<u32, Answered>,
+    /// By transaction id: each is higher than the one before, so that a new one has its place at the end.
+    all: Vec<Answered>,
     /// The latest STREAM_RESET of each stream.
     resets: BTreeMap<u16, Psn>,
     /// After the latest look at how old they are: how many were left, and when the oldest of them was given.
@@ -49,11 +53,11 @@ impl Answers {
     pub(super) fn has_room(&mut self, now: u64, most: usize) -> bool {
         let many = self.all.len() >= (2 * self.left).clamp(FEW, most.max(FEW));
         if many && now > self.oldest.saturating_add(MEMORY) {
-            self.all.retain(|_, answered| answered.is_young(now));
+            self.all.retain(|answered| answered.is_young(now));
             let all = &self.all;
-            self.resets.retain(|_, id| all.contains_key(&id.value()));
+            self.resets.retain(|_, id| place(all, *id).is_ok());
             self.left = self.all.len();
-            let times = self.all.values().map(|answered| answered.at);
+            let times = self.all.iter().map(|answered| answered.at);
             self.oldest = times.min().unwrap_or(now);
         }
         self.all.len() < most
@@ -61,23 +65,30 @@ impl Answers {
 
     /// Whether the request under `id` was answered not long ago, and so is answered again now.
     pub(super) fn answers_again(&mut self, now: u64, id: Psn) -> bool {
-        let known = self.all.get_mut(&id.value());
-        let Some(answered) = known.filter(|answered| answered.is_young(now)) else {
-            return false;
-        };
-        answered.at = now;
-        true
+        let young = self.has(now, id);
+        if young && let Ok(at) = place(&self.all, id) {
+            self.all[at].at = now;
+        }
+        young
+    }
+
+    fn get(&self, id: Psn) -> Option<&Answered> {
+        place(&self.all, id).ok().map(|at| &self.all[at])
     }
 
     fn has(&self, now: u64, id: Psn) -> bool {
-        let known = self.all.get(&id.value());
-        known.is_some_and(|answered| answered.is_young(now))
+        self.get(id).is_some_and(|answered| answered.is_young(now))
     }
 
     /// What the STREAM_OPEN of `stream` under `id` was answered.
     pub(super) fn opened(&self, id: Psn, stream: u16) -> Option<Opened> {
-        let known = self.all.get(&id.value());
+        let known = self.get(id);
         known.filter(|answered| answered.stream == stream)?.open
+    }
+
+    /// Gives back the memory that is not used.
+    pub(super) fn rest(&mut self) {
+        self.all.shrink_to_fit();
     }
 
     /// Remembers what a STREAM_OPEN was answered.
@@ -102,8 +113,16 @@ impl Answers {
         if self.all.is_empty() {
             self.oldest = now;
         }
-        let at = now;
-        self.all.insert(id.value(), Answered { at, stream, open });
+        let answered = Answered {
+            id: id.value(),
+            at: now,
+            stream,
+            open,
+        };
+        match place(&self.all, id) {
+            Ok(at) => self.all[at] = answered,
+            Err(at) => self.all.insert(at, answered),
+        }
     }
 
     /// Whether a STREAM_OPEN was overtaken by a STREAM_RESET of the same stream: its peer has given the stream up.
@@ -111,6 +130,11 @@ impl Answers {
         let reset = self.resets.get(&stream);
         reset.is_some_and(|reset| id.precedes(*reset) && self.has(now, *reset))
     }
+}
+
+/// Where an answer is, or where it belongs.
+fn place(all: &[Answered], id: Psn) -> Result<usize, usize> {
+    all.binary_search_by_key(&id.value(), |answered| answered.id)
 }
 
 #[cfg(test)]

@@ -524,7 +524,7 @@ impl Connection {
         }
         let starved = stream.rx.is_used_up();
         stream.rx.post(receive(wr_id, order, buffer));
-        let news = stream.rx.has_news();
+        let news = stream.rx.has_news(false);
         self.order += 1;
         if starved && news {
             self.tell_credit(now, id, shared);

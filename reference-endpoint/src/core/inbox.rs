@@ -113,9 +113,8 @@ pub(super) struct Inbox {
     lowest: Msn,
     /// By RQSN from `first` on; a slot without receive is promised and not filled.
     slots: LazyQueue<Option<Receive>>,
-    /// Slots without receive, and whether there is one that the peer has not been told of.
+    /// Slots without receive.
     empty: u32,
-    withdrawn: bool,
     first: Rqsn,
     /// The limit that the peer was told last.
     reported: Rqsn,
@@ -130,7 +129,6 @@ impl Inbox {
             lowest: first_msn,
             slots: LazyQueue::new(),
             empty: 0,
-            withdrawn: false,
             first: first_rqsn,
             reported: first_rqsn,
             consumed: 0,
@@ -147,7 +145,6 @@ impl Inbox {
         } else if let Some(slot) = self.slots.iter_mut().find(|slot| slot.is_none()) {
             *slot = Some(receive);
             self.empty -= 1;
-            self.withdrawn &= self.empty > 0;
         }
     }
 
@@ -157,8 +154,8 @@ impl Inbox {
     }
 
     /// Whether the peer has been told of everything that there is.
-    pub(super) fn has_news(&self) -> bool {
-        self.limit() != self.reported
+    pub(super) fn has_news(&self, promised: bool) -> bool {
+        self.limit(promised) != self.reported
     }
 
     /// Whether the peer has no credit left, as far as it was told.
@@ -195,7 +192,6 @@ impl Inbox {
         let at = self.slots.iter().rposition(free)?;
         let receive = self.slots.get_mut(at)?.take();
         self.empty += 1;
-        self.withdrawn |= at >= self.told();
         receive
     }
 
@@ -209,9 +205,10 @@ impl Inbox {
         self.consumed
     }
 
-    fn limit(&self) -> Rqsn {
+    /// The first RQSN for which there is no receive; what a shared queue has `promised` counts as there.
+    fn limit(&self, promised: bool) -> Rqsn {
         let mut count = self.slots.len();
-        if self.withdrawn {
+        if self.empty > 0 && !promised {
             let told = self.told();
             let ahead = self.slots.iter().skip(told);
             count = told + ahead.take_while(|slot| slot.is_some()).count();
@@ -220,8 +217,8 @@ impl Inbox {
     }
 
     /// The limit to tell the peer. It never goes back (STRM-031).
-    pub(super) fn report(&mut self) -> Rqsn {
-        let limit = self.limit();
+    pub(super) fn report(&mut self, promised: bool) -> Rqsn {
+        let limit = self.limit(promised);
         if self.reported.precedes(limit) {
             self.reported = limit;
         }
@@ -254,7 +251,6 @@ impl Inbox {
     pub(super) fn take_receives(&mut self) -> VecDeque<Receive> {
         let slots = self.slots.take();
         self.empty = 0;
-        self.withdrawn = false;
         self.first = self.reported;
         slots.into_iter().flatten().collect()
     }
@@ -452,7 +448,7 @@ mod tests {
         for wr_id in 0..2 {
             inbox.post(receive(wr_id));
         }
-        assert_eq!(inbox.report(), Rqsn::new(1));
+        assert_eq!(inbox.report(false), Rqsn::new(1));
         let arrive = |inbox: &mut Inbox, msn, shape, packets| {
             inbox.on_arrival(Msn::new(msn), shape, packets, Extras::default())
         };
@@ -490,7 +486,7 @@ mod tests {
         let mut inbox = inbox();
         inbox.post(receive(0));
         inbox.post(receive(1));
-        inbox.report();
+        inbox.report(false);
         let wrong = inbox.on_arrival(Msn::new(0xff_ffff), send(0, 0), 1, Extras::default());
         assert_eq!(wrong, Err(Inconsistent));
     }
@@ -502,13 +498,13 @@ mod tests {
             inbox.post(receive(wr_id));
         }
         assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Unpromised));
-        assert_eq!(inbox.report(), Rqsn::new(2));
+        assert_eq!(inbox.report(false), Rqsn::new(2));
         assert_eq!(inbox.withdraw(1).map(|r| r.wr_id), Some(1));
         assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Empty));
-        assert_eq!((inbox.report(), inbox.posted()), (Rqsn::new(2), 2));
+        assert_eq!((inbox.report(false), inbox.posted()), (Rqsn::new(2), 2));
         inbox.post(receive(9));
         assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Ready(r) if r.wr_id == 9));
-        assert_eq!(inbox.report(), Rqsn::new(2));
+        assert_eq!(inbox.report(false), Rqsn::new(2));
     }
 
     /// RCV-004.
@@ -516,13 +512,13 @@ mod tests {
     fn nothing_is_told_of_behind_a_receive_that_was_taken_away() {
         let mut inbox = inbox();
         inbox.post(receive(0));
-        assert_eq!(inbox.report(), Rqsn::new(0));
+        assert_eq!(inbox.report(false), Rqsn::new(0));
         inbox.post(receive(1));
         inbox.post(receive(2));
         assert_eq!(inbox.withdraw(1).map(|r| r.wr_id), Some(1));
-        assert_eq!((inbox.report(), inbox.posted()), (Rqsn::new(0), 2));
+        assert_eq!((inbox.report(false), inbox.posted()), (Rqsn::new(0), 2));
         inbox.post(receive(9));
-        assert_eq!(inbox.report(), Rqsn::new(2));
+        assert_eq!(inbox.report(false), Rqsn::new(2));
     }
 
     /// RCV-008: neither never promised nor consumed already.
@@ -531,7 +527,7 @@ mod tests {
         let mut inbox = inbox();
         inbox.post(receive(0));
         inbox.post(receive(1));
-        inbox.report();
+        inbox.report(false);
         inbox.consume();
         assert!(matches!(inbox.slot(Rqsn::new(0xffff)), Slot::Unpromised));
         assert!(matches!(inbox.slot(Rqsn::new(0)), Slot::Ready(_)));
@@ -558,8 +554,8 @@ mod tests {
     fn flushed_receives_stay_promised() {
         let mut inbox = inbox();
         inbox.post(receive(0));
-        inbox.report();
+        inbox.report(false);
         assert_eq!(inbox.take_receives().len(), 1);
-        assert_eq!(inbox.report(), Rqsn::new(0));
+        assert_eq!(inbox.report(false), Rqsn::new(0));
     }
 }

@@ -318,7 +318,8 @@ impl Connection {
             let more = shared.srqs.promise(srq, who, stream.rx.promised());
             stream.rx.promise(more);
         }
-        stream.rx.report()
+        let promised = stream.config.srq.is_some();
+        stream.rx.report(promised)
     }
 
     /// Whether an operation has been agreed that the peer asks for.

@@ -40,6 +40,7 @@ impl Connection {
         self.newly.shrink_to_fit();
         self.control.shrink_to_fit();
         self.requests.rest();
+        self.answers.rest();
         self.asked.shrink_to_fit();
     }
 }

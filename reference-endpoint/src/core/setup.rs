@@ -217,7 +217,7 @@ impl Connection {
             if let Some(mut before) = self.answers.opened(id, open.stream) {
                 // The rest of the answer is that of the first time, but no limit goes back (CONN-025, STRM-031).
                 let stream = self.streams.get(open.stream);
-                if stream.is_some_and(|stream| stream.opened_by == Some(id)) {
+                if before.status == 0 && stream.is_some_and(Stream::is_open) {
                     before.rq_limit = self.report_credit(open.stream, shared);
                 }
                 let body = Body::StreamOpenAck(answer_to(open, before));
@@ -286,7 +286,7 @@ impl Connection {
             return self.stream_refused(now, ack.stream, shared);
         }
         step(&mut stream.state, StreamEvent::StreamOpenAck);
-        let news = stream.rx.has_news();
+        let news = stream.rx.has_news(stream.config.srq.is_some());
         self.on_credit(now, timestamp, ack.stream, ack.rq_limit);
         self.activate(ack.stream);
         if news {

@@ -108,7 +108,7 @@ catalogue! {
         "acknowledges a duplicate 20 ms late" =>
         LateForDuplicate::default();
     "late-acknowledgment" "REL-019"
-        ["REL-013", "REL-014", "REL-015", "REL-016", "REL-017", "REL-018", "REL-020", "REL-021", "REL-022", "REL-024", "ECN-004", "ECN-009", "ECN-006", "REL-047", "STRM-023", "STRM-031"]
+        ["REL-013", "REL-014", "REL-015", "REL-016", "REL-017", "REL-018", "REL-020", "REL-021", "REL-022", "REL-024", "ECN-004", "ECN-009", "ECN-006", "REL-047", "STRM-023", "STRM-031", "PATH-007"]
         because "every acknowledgment that is due is late, and disagrees with all that has arrived since its making"
         "sends acknowledgments 60 ms late" =>
         sending(|edge, cbh, sent| if cbh.opcode.is_ack() { edge.send_at(edge.now + 60_000_000, sent); } else { edge.send(sent); });
