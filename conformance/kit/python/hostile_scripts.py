@@ -1176,26 +1176,6 @@ def gives_hints(t):
 
 
 @script(paths=1)
-def second_answer_to_a_probe(t):
-    """REL-030, REL-051: what a further answer to the same probe reports as arrived is not sent again
-
-    A network that duplicates the probe draws two answers, and a repair may have arrived between them. CONN-043 can be
-    read as if the second had to be ignored; REL-051 says that every packet that a PATH_PROBE_ACK reports is acknowledged.
-    """
-    t.post_write(100)
-    packet = t.expect("WRITE")
-    probe = t.expect("PATH_PROBE", milliseconds=300)
-    answer = {"psn": probe.psn, "path": 0, "epoch": 0, "timestamp_echo": probe.timestamp, "highest_psn": probe.highest_psn,
-              "rate_hint": wire.NO_LIMIT, "sack": bytes(32)}
-    t.send("PATH_PROBE_ACK", cum_psn=add(packet.psn, -1), **answer)
-    t.expect("WRITE", where=lambda p: p.flags & wire.RTX)
-    t.send("PATH_PROBE_ACK", cum_psn=packet.psn, **answer)
-    t.gather(5)
-    again = [p for p in t.gather(400) if p.name == "WRITE"]
-    need(not again, f"sent again {len(again)} times after the second answer")
-
-
-@script(paths=1)
 def alpha_is_renewed(t):
     """CC-006, CC-005: alpha is renewed once per SRTT with the part that was marked, before the window is cut by it"""
     t.post_write(256 * 60)
@@ -1346,7 +1326,7 @@ def acknowledgments_move(t):
     t.data("WRITE", psn=first.psn, msn=1, payload=b"a", va=region["va"], rkey=region["rkey"], flags=wire.RTX)
     t.gather(20)
     t.ack_of(t.data("WRITE", msn=2, payload=b"a", va=region["va"], rkey=region["rkey"]))
-    need(len(ports) == 3 and ports[0] != ports[1] == ports[2], f"{ports}")
+    need(len(ports) >= 3 and ports[0] not in ports[1:] and len(set(ports[1:])) == 1, f"{ports}")
 
 
 @script(srq=True, streams=2)

@@ -435,10 +435,6 @@ impl TxPath {
             self.acked -= 1;
             self.base = self.base.add(1);
         }
-        // It would be ahead again when half of all PSNs have been used up.
-        if self.first_since_change.precedes(self.base) {
-            self.first_since_change = self.base;
-        }
         if self.exhausted {
             self.exhausted = self.sent.iter().any(is_out);
         }
@@ -529,6 +525,11 @@ impl TxPath {
         let settled = !self.counted_cum.precedes(self.first_since_change.sub(1));
         self.counted = reported;
         self.counted_cum = report.cum;
+        // It moves along: when half of all PSNs have been used up it would lie ahead again.
+        let next = report.cum.add(1);
+        if self.first_since_change.precedes(next) {
+            self.first_since_change = next;
+        }
         self.ecn.on_counts(newly, settled, ce, ect)
     }
 

@@ -379,6 +379,37 @@ fn an_epoch_ends_with_what_the_peer_has_not_got() {
     assert_eq!((path.in_flight, path.lost, path.held), (0, 0, 0));
 }
 
+/// ECN-012, with the first acknowledgment and after so many packets that PSNs have come round.
+#[test]
+fn counts_that_fall_behind_turn_ecn_off() {
+    for (parts, part) in [(0u32, 0u32), (2, 3), (3, 1 << 30)] {
+        let mut path = path(0);
+        let settle = |path: &mut TxPath, cum: u32, ect: u32| {
+            let (cum, sack) = (psn(cum), Sack::EMPTY);
+            let report = Report {
+                cum,
+                sack: &sack,
+                trigger: None,
+                probe: None,
+                used_up_at: None,
+                duplicate: false,
+            };
+            path.on_report(9_000, &report, &mut Vec::new());
+            path.on_counts(&report, 0, ect);
+        };
+        // As if that many had been sent and acknowledged, a part at a time.
+        for n in 1..=parts {
+            path.base = psn(part * n);
+            path.next = path.base;
+            settle(&mut path, part * n - 1, part * n);
+        }
+        assert!(!path.ecn.is_off());
+        path.send_new(1_000, carried(0), false);
+        settle(&mut path, part * parts, part * parts);
+        assert!(path.ecn.is_off(), "after {parts} times {part}");
+    }
+}
+
 #[test]
 fn counts_are_taken_from_acknowledgments_that_advance() {
     let mut path = path(6);
