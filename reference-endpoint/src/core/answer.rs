@@ -161,7 +161,8 @@ impl Connection {
             .get_mut(id)
             .is_some_and(|stream| stream.refusal_mut(action.msn, false).is_some());
         if !known {
-            self.refuse(now, &named, 0, NakCode::REM_ACCESS, shared);
+            let plane = action.extras.plane;
+            self.refuse(now, &named, plane, NakCode::REM_ACCESS, shared);
         }
     }
 

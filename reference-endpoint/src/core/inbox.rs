@@ -40,8 +40,9 @@ pub(super) struct Extras {
     pub remote: (u64, u32),
     /// Operands of an atomic operation: what to swap or add, and what to compare with.
     pub operands: (u64, u64),
-    /// Path, epoch and PSN of the request, should it have to be refused later.
+    /// Path, epoch and PSN of the request, and the plane that it came in, should it have to be refused later.
     pub origin: (u8, u8, Psn),
+    pub plane: u8,
     /// Whoever waits at this side is to be woken.
     pub solicited: bool,
 }

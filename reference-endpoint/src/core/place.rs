@@ -6,7 +6,7 @@ use metaroce_wire::metaroce::{Cbh, Features, NakCode, Opcode};
 use super::config::Data;
 use super::connection::{Connection, Shared};
 use super::event::Status;
-use super::inbox::{Shape, Slot, Standing};
+use super::inbox::{Extras, Shape, Slot, Standing};
 use super::memory::Wish;
 use super::nak::Named;
 use super::receive::Piece;
@@ -228,7 +228,13 @@ impl Connection {
     }
 
     /// Counts a packet that has been placed, and does what is to be done when its message is whole.
-    pub(super) fn count(&mut self, now: u64, piece: &Piece<'_>, shared: &mut Shared<'_>) {
+    pub(super) fn count(
+        &mut self,
+        now: u64,
+        plane: u8,
+        piece: &Piece<'_>,
+        shared: &mut Shared<'_>,
+    ) {
         let msgh = &piece.msgh;
         let bytes = piece.payload.len() as u64;
         self.tally.bytes_received += bytes;
@@ -242,9 +248,13 @@ impl Connection {
         let Some(stream) = self.streams.get_mut(msgh.stream) else {
             return;
         };
+        let extras = Extras {
+            plane,
+            ..piece.extras
+        };
         let counted = stream
             .rx
-            .on_arrival(msgh.msn, piece.shape(), packets, piece.extras);
+            .on_arrival(msgh.msn, piece.shape(), packets, extras);
         if counted.is_err() {
             return self.fail_stream(now, msgh.stream, None, shared);
         }

@@ -195,7 +195,7 @@ impl Connection {
         }
         self.arrived(now, piece, shared);
         if verdict == Verdict::Arrives {
-            self.count(now, piece, shared);
+            self.count(now, plane, piece, shared);
         }
     }
 

@@ -184,6 +184,26 @@ fn planes_are_told_of_and_left_and_joined_again() {
     assert_eq!(missing, Err(Error::Core(Misuse::NoPlane(2))));
 }
 
+/// PLN-011, for a request that had been acknowledged and is refused when its memory is gone (OPS-044).
+#[test]
+fn a_late_refusal_goes_through_the_plane_of_the_request() {
+    let (mut link, a, conn) = planes(9);
+    write(&mut link, a, 400_000);
+    link.run(|link| link.devices[0].query_plane(conn, 1).unwrap().proven);
+    let now = link.now;
+    link.devices[0].set_plane(now, conn, 0, false).unwrap();
+    let (here, there) = (
+        link.region(0, &vec![0; 1_000_000]),
+        link.region(1, &vec![1; 1_000_000]),
+    );
+    let read = WrOpcode::RdmaRead(there.remote(0));
+    link.send(0, a, 1, read, here.sge(0, 1_000_000));
+    link.run(|link| link.devices[0].bytes(here).unwrap()[0] == 1);
+    link.devices[1].dereg_mr(there).unwrap();
+    link.run(|link| !link.naks.is_empty());
+    assert_eq!(link.naks[0], (1, [198, 51, 100, 1].into()));
+}
+
 #[test]
 fn the_capacity_is_told_to_the_peer() {
     let (mut link, a, conn) = planes(6);

@@ -8,6 +8,7 @@ use metaroce_endpoint::verbs::{
     AccessFlags, AsyncEvent, Cq, Device, Limits, Mr, Pd, Qp, QpInit, SendWr, Sge, Wc, WrOpcode,
     service,
 };
+use metaroce_wire::metaroce::Opcode;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -31,6 +32,8 @@ pub struct Link {
     /// Nothing arrives any more.
     pub cut: bool,
     pub sent: u64,
+    /// NAKs that were sent, and where to.
+    pub naks: Vec<(usize, IpAddr)>,
     flight: BTreeMap<(u64, u64), Flying>,
     latest: BTreeMap<(usize, u16), u64>,
     random: ChaCha8Rng,
@@ -65,6 +68,7 @@ impl Link {
             loss,
             cut: false,
             sent: 0,
+            naks: Vec::new(),
             flight: BTreeMap::new(),
             latest: BTreeMap::new(),
             random: ChaCha8Rng::seed_from_u64(seed),
@@ -76,6 +80,9 @@ impl Link {
         for from in 0..2 {
             while let Some(transmit) = self.devices[from].poll_transmit(self.now, &mut packet) {
                 self.sent += 1;
+                if packet[1] == Opcode::NAK.0 {
+                    self.naks.push((from, transmit.dst.ip()));
+                }
                 if self.cut || self.random.next_u32() % 1000 < self.loss {
                     continue;
                 }
