@@ -72,7 +72,7 @@ pub struct Service {
     pub first_streams: u16,
     /// Payload bytes per packet, a power of two from 256 to 8192.
     pub payload_size: u16,
-    /// Messages in flight per stream, 1 to 32767.
+    /// Messages in flight per stream, 1 to 32767. A peer can make a stream hold a record of some 90 bytes for each.
     pub msg_window: u16,
     /// First PSN of every path; random when missing.
     pub initial_psn: Option<u32>,
