@@ -8,6 +8,7 @@ way only, and looks at what comes. It prints one line for each, and ends with 1 
 """
 
 import argparse
+import subprocess
 import sys
 import traceback
 
@@ -20,11 +21,12 @@ def main():
     parser.add_argument("--adapter", required=True)
     parser.add_argument("--only")
     options = parser.parse_args()
-    failures = 0
+    failures = ran = 0
     for function, settings in hostile_scripts.SCRIPTS:
         name = function.__name__
         if options.only and options.only not in name:
             continue
+        ran += 1
         adapter = Adapter(options.adapter)
         tester = None
         try:
@@ -41,7 +43,15 @@ def main():
             if tester is not None:
                 tester.close()
             adapter.process.stdin.close()
-            adapter.process.wait(5)
+            try:
+                adapter.process.wait(5)
+            except subprocess.TimeoutExpired:
+                adapter.process.kill()
+                failures += 1
+                print(f"ERROR   {name}: the adapter does not end with its input", flush=True)
+    if not ran:
+        print(f"there is no script {options.only!r}", file=sys.stderr)
+        return 2
     return 1 if failures else 0
 
 

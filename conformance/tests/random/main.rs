@@ -38,6 +38,7 @@ const EXERCISED: usize = 134;
 #[test]
 fn seeds_pass_every_monitor() {
     let seeds = seeds(SEEDS);
+    assert!(!seeds.is_empty(), "SIM_SEEDS names no seed");
     let mut sums = Sums::new();
     let mut bad = Vec::new();
     each(

@@ -7,7 +7,6 @@ use metaroce_wire::metaroce::{
     VERSION,
 };
 
-use super::config::Service;
 use super::connection::{Connection, MOST_WAITING, Settings};
 use super::emit::emit;
 use super::endpoint::Endpoint;
@@ -129,14 +128,10 @@ impl Endpoint {
             c.theirs == *offered && c.mine == *accepted && c.peer.ip() == from.ip()
         });
         // An endpoint that offers nothing is no acceptor, but for those that it has connected before.
-        let service = match self.service {
-            Some(service) => service,
-            None if repeated => Service::default(),
-            None => {
-                self.counters.stray += 1;
-                return;
-            }
-        };
+        if self.service.is_none() && !repeated {
+            self.counters.stray += 1;
+            return;
+        }
         let cookie = &confirm.cookie;
         let vouched = (
             bytes_of(offered, &confirm.planes),
@@ -151,7 +146,7 @@ impl Endpoint {
         if !good {
             return self.reject(now, from, cbh, offered, RejectReason::BAD_COOKIE);
         }
-        if !repeated {
+        if let Some(service) = self.service.filter(|_| !repeated) {
             let taken = self.by_cid(accepted.scid.value()).is_some();
             if taken || self.is_named_by_another(from, offered, accepted) || self.is_full() {
                 return self.reject(now, from, cbh, offered, RejectReason::NO_RESOURCE);

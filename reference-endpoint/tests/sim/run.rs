@@ -87,6 +87,7 @@ fn range() -> Range<u64> {
 #[test]
 fn seeds() {
     let range = range();
+    assert!(!range.is_empty(), "SIM_SEEDS names no seed");
     let threads = std::env::var("SIM_THREADS").map_or(2, |n| n.parse().expect("a number"));
     let next = AtomicU64::new(range.start);
     let failures = Mutex::new(Vec::new());
