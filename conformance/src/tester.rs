@@ -91,6 +91,8 @@ pub(crate) enum Wait {
     Time,
     /// Any packet of a class, or time.
     Packet(Expect),
+    /// The report that the latest data packet has arrived.
+    Report,
     /// The set-up reaching its end.
     Connected,
     /// This many data packets received since the step began.
@@ -169,7 +171,7 @@ impl Tester {
             Step::Quiet(pause) => (Wait::Time, pause.nanos()),
             Step::Acking(_) | Step::Grant(_) | Step::Refuse(_) => (Wait::Time, 0),
             Step::Receive(count) => (Wait::Data(u64::from(*count)), ANSWER_TIME),
-            Step::Sane => (Wait::Packet(Expect::Ack), REPEAT_EVERY),
+            Step::Sane => (Wait::Report, REPEAT_EVERY),
             other => match other.expect() {
                 Expect::Silence => (Wait::Time, quiet),
                 expect => (Wait::Packet(expect), ANSWER_TIME),
@@ -185,6 +187,7 @@ impl Tester {
         let met = match running.wait {
             Wait::Time => now >= running.deadline,
             Wait::Packet(expect) => self.connection.has_answer(expect),
+            Wait::Report => self.connection.is_reported(),
             Wait::Connected => self.connection.is_open(),
             Wait::Data(count) => self.connection.data_since_step() >= count,
         };

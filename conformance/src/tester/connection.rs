@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use metaroce_wire::crc::PseudoHeader;
 use metaroce_wire::frame::Ecn;
 use metaroce_wire::metaroce::{
-    Body, Cbh, Close, CloseAck, Features, Msgh, Opcode, Packet, Params, RqCredit, Send, U24,
+    Body, Cbh, Close, CloseAck, Features, Msgh, Opcode, Packet, Params, RqCredit, Sack, Send, U24,
     VERSION, Write, parse,
 };
 use metaroce_wire::serial::{Psn, Rqsn};
@@ -71,6 +71,8 @@ pub(super) struct Connection {
     granted: Rqsn,
     acking: bool,
     answers: Vec<Opcode>,
+    /// The latest data packet has been reported as arrived since the step began.
+    reported: bool,
     data_seen: u64,
     image: Vec<u8>,
     slot: usize,
@@ -128,6 +130,7 @@ impl Connection {
             granted: Rqsn::new(0),
             acking: true,
             answers: Vec::new(),
+            reported: false,
             data_seen: 0,
             image: vec![crate::payload::FILL; setup.region_len],
             slot: 0,
@@ -146,6 +149,21 @@ impl Connection {
 
     pub(super) fn data_since_step(&self) -> u64 {
         self.data_seen
+    }
+
+    /// Whether the latest data packet has been reported as arrived: an acknowledgment by itself can be an earlier one.
+    pub(super) fn is_reported(&self) -> bool {
+        self.reported
+    }
+
+    fn note_report(&mut self, cbh: &Cbh, sack: &Sack) {
+        let latest = self.last.as_ref().and_then(|sent| {
+            let psn = sent.bytes.get(8..12)?.try_into().ok()?;
+            Some((*sent.bytes.get(3)?, Psn::new(u32::from_be_bytes(psn))))
+        });
+        self.reported |= latest.is_some_and(|(path, psn)| {
+            path == cbh.path && (psn.precedes_or_is(cbh.psn) || sack.contains(cbh.psn, psn))
+        });
     }
 
     pub(super) fn has_answer(&self, expect: Expect) -> bool {
@@ -175,6 +193,7 @@ impl Connection {
             return Err(why.clone());
         }
         self.answers.clear();
+        self.reported = false;
         self.data_seen = 0;
         match step {
             Step::Connect => self.advance_set_up(now, out),
@@ -241,6 +260,11 @@ impl Connection {
             return;
         };
         self.answers.push(packet.cbh.opcode);
+        match &packet.body {
+            Body::Ack(_) => self.note_report(&packet.cbh, &Sack::EMPTY),
+            Body::AckSack(ack) => self.note_report(&packet.cbh, &ack.sack),
+            _ => {}
+        }
         let done = match packet.body {
             Body::Accept(accept) => self.on_accept(now, &accept, out),
             Body::ConfirmAck(_) if !self.confirmed => {

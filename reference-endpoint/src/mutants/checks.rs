@@ -124,26 +124,26 @@ catalogue! {
     "answers-unknown" "CONV-009" ["PKT-015"]
         because "its answer is a NAK of a packet that is no data"
         "answers packets of unknown kind" => Talkative::default();
-    "takes-other-version" "CONV-010" ["CONV-008", "STRM-004", "REL-007", "REL-021", "REL-022"]
-        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate, whose bytes never come"
+    "takes-other-version" "CONV-010" ["STRM-004", "REL-007", "REL-021", "REL-022"]
+        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate"
         "takes data of other versions" =>
         receiving(|cbh, received| {
             let other = cbh.opcode.is_data() && cbh.version != 1;
             if other { change(&mut received.bytes, 0, |first| 0x10 | first & 0x0f); }
             other
         });
-    "takes-reserved-bits" "CONV-011" ["CONV-008", "STRM-004", "REL-007", "REL-021", "REL-022"]
-        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate, whose bytes never come"
+    "takes-reserved-bits" "CONV-011" ["STRM-004", "REL-007", "REL-021", "REL-022"]
+        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate"
         "takes data with reserved bits set" => receiving(without_reserved);
     "counts-no-damage" "CONV-012" [] "does not count wrong trailers" => Counting(|counters| counters.crc_errors = 0);
-    "takes-other-connection" "CONN-030" ["CONV-008", "STRM-004", "REL-007", "REL-021", "REL-022"]
-        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate, whose bytes never come"
+    "takes-other-connection" "CONN-030" ["STRM-004", "REL-007", "REL-021", "REL-022"]
+        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate"
         "takes data under a connection id that it does not know" =>
         Lenient { what: Leniency::Connection, ..Lenient::default() };
     "takes-other-address" "CONN-032" [] "takes data from an address that is not the peer's" =>
         Lenient { what: Leniency::Address, ..Lenient::default() };
-    "takes-other-epoch" "PATH-008" ["CONV-008", "STRM-004", "REL-007", "REL-021", "REL-022"]
-        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate, whose bytes never come"
+    "takes-other-epoch" "PATH-008" ["STRM-004", "REL-007", "REL-021", "REL-022"]
+        because "what is taken is placed, counted and acknowledged, and the sound one that follows is a duplicate"
         "takes data of another epoch" =>
         receiving(|cbh, received| {
             let other = cbh.opcode.is_data() && cbh.epoch != 0;
